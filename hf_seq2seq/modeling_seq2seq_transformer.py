@@ -1,0 +1,954 @@
+# Copyright 2026 The hf_seq2seq authors. Licensed under the Apache License, Version 2.0.
+"""The encoder-decoder Transformer of Vaswani et al. (2017), "Attention Is All You Need", read bottom-up.
+
+Positions, attention, layers, encoder, decoder, the model, the loss, the model with an output projection.
+This file travels with published checkpoints, so of this package it imports the configuration alone.
+
+Shapes: B batch, S source length, T target length, L either length, D d_model, H heads, K width of a head's keys,
+V vocabulary. A 2-D mask of shape (B, L) holds 1 for a token and 0 for padding; `None` means that all are tokens.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
+from transformers import initialization as init
+from transformers.activations import ACT2FN
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.generation.utils import GenerationMixin
+from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    BaseModelOutputWithPastAndCrossAttentions,
+    Seq2SeqLMOutput,
+    Seq2SeqModelOutput,
+)
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
+from transformers.utils.deprecation import deprecate_kwarg
+from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from .configuration_seq2seq_transformer import Seq2SeqTransformerConfig
+
+
+def positions_from_mask(attention_mask: torch.Tensor) -> torch.Tensor:
+    """Counts tokens from 0 in each row of a (B, L) mask; padding gets the position of the token before it, or 0."""
+    return (attention_mask.long().cumsum(dim=-1) - 1).clamp(min=0)
+
+
+class Seq2SeqTransformerSinusoidalPositions(nn.Module):
+    """Sinusoidal positions: Vaswani et al. (2017), section 3.5.
+
+    PE(pos, 2i) = sin(pos / 10000^(2i / D)) and PE(pos, 2i + 1) = cos(pos / 10000^(2i / D)), computed from position
+    ids: no table to lose or to outgrow. Angles are float64 where the device has it, since float32 angles are off by
+    3e-5 at position 512.
+    """
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.d_model = d_model
+
+    def forward(self, position_ids: torch.Tensor, num_positions: int | None = None) -> torch.Tensor:
+        """Returns the positions' vectors.
+
+        Args:
+            position_ids: Positions from 0, shape (B, L) or (1, L).
+            num_positions: A bound on the ids, where one is known: then each sine is computed once, not in each row.
+
+        Returns:
+            Vectors in float64 (float32 where the device lacks it), shape of `position_ids` plus (D,).
+        """
+        if num_positions is not None:
+            table = self(torch.arange(num_positions, device=position_ids.device))
+            return nn.functional.embedding(position_ids, table)
+        dtype = torch.float32 if position_ids.device.type == "mps" else torch.float64
+        exponents = torch.arange(0, self.d_model, 2, device=position_ids.device, dtype=dtype) / self.d_model
+        angles = position_ids.to(dtype)[..., None] / 10000**exponents  # (B, L) -> (B, L, D / 2)
+        return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)  # -> (B, L, D)
+
+
+class Seq2SeqTransformerLearnedPositions(nn.Embedding):
+    """One learned vector a position: Vaswani et al. (2017), Table 3, row E."""
+
+    def forward(self, position_ids: torch.Tensor, num_positions: int | None = None) -> torch.Tensor:
+        """Returns the positions' vectors, (B, L) -> (B, L, D); raises ValueError where the table ends before them."""
+        length = num_positions or position_ids.shape[-1]
+        if length > self.num_embeddings:
+            raise ValueError(
+                f"The sequence length must be at most `max_position_embeddings` ({self.num_embeddings}) with learned "
+                f"positions, but is {length} instead. Shorten the text, or use sinusoidal positions."
+            )
+        return super().forward(position_ids)
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scaled dot-product attention, softmax(Q K^T / sqrt(d_k)) V: Vaswani et al. (2017), section 3.2.1, equation 1.
+
+    Args:
+        module: The attention module, read for its training mode.
+        query: Shape (B, H, T, K).
+        key: Shape (B, H, S, K).
+        value: Shape (B, H, S, D / H).
+        attention_mask: Added to the scores: 0 where attention is allowed, the type's lowest number elsewhere.
+        scaling: 1 / sqrt(d_k).
+        dropout: Dropout rate on the weights.
+        **kwargs: Unused; other implementations take more.
+
+    Returns:
+        The output, shape (B, T, H, D / H), and the attention weights, shape (B, H, T, S).
+    """
+    # float32, since a float16 score plus the mask's lowest float16 number would be minus infinity, and a row of
+    # those NaN.
+    scores = (query @ key.transpose(2, 3)).float() * scaling
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    weights = scores.softmax(dim=-1).to(query.dtype)
+    dropped = nn.functional.dropout(weights, p=dropout, training=module.training)
+    return (dropped @ value).transpose(1, 2).contiguous(), weights
+
+
+class Seq2SeqTransformerAttention(nn.Module):
+    """Multi-head attention: Vaswani et al. (2017), section 3.2.2.
+
+    MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).
+    """
+
+    def __init__(
+        self, config: Seq2SeqTransformerConfig, num_heads: int, layer_idx: int = 0, is_causal: bool = False
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
+        self.is_causal = is_causal  # read by sdpa where no mask is given
+        self.value_dim = config.d_model // num_heads
+        self.key_dim = config.key_dim or self.value_dim
+        self.scaling = self.key_dim**-0.5
+        self.dropout = config.attention_dropout
+        self.q_proj = nn.Linear(config.d_model, num_heads * self.key_dim, bias=config.attention_bias)
+        self.k_proj = nn.Linear(config.d_model, num_heads * self.key_dim, bias=config.attention_bias)
+        self.v_proj = nn.Linear(config.d_model, config.d_model, bias=config.attention_bias)
+        self.out_proj = nn.Linear(config.d_model, config.d_model, bias=config.attention_bias)
+
+    def _keys_and_values(
+        self, states: torch.Tensor, cache: Cache | None, is_cross_attention: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Projects `states` and joins them with the cache; the encoder's are projected at the first step alone."""
+        layer_cache: Any = cache
+        if isinstance(cache, EncoderDecoderCache):
+            layer_cache = cache.cross_attention_cache if is_cross_attention else cache.self_attention_cache
+            if is_cross_attention and cache.is_updated.get(self.layer_idx):
+                layer = layer_cache.layers[self.layer_idx]
+                return layer.keys, layer.values
+        # (B, L, D) -> (B, H, L, K)
+        keys = self.k_proj(states).unflatten(-1, (-1, self.key_dim)).transpose(1, 2)
+        values = self.v_proj(states).unflatten(-1, (-1, self.value_dim)).transpose(1, 2)
+        if layer_cache is not None:
+            keys, values = layer_cache.update(keys, values, self.layer_idx)
+            if is_cross_attention and isinstance(cache, EncoderDecoderCache):
+                cache.is_updated[self.layer_idx] = True
+        return keys, values
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        key_value_states: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        cache: Cache | None = None,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Attends from `hidden_states` to themselves, or to `key_value_states` (cross-attention).
+
+        Args:
+            hidden_states: Shape (B, T, D).
+            key_value_states: The encoder's output, shape (B, S, D), for cross-attention.
+            attention_mask: What the attention implementation takes: a boolean or additive mask of shape
+                (B, 1, T, S), or `None`.
+            cache: Keys and values of earlier steps; this step's are added.
+            **kwargs: Handed to the attention implementation.
+
+        Returns:
+            The output, shape (B, T, D), and under eager attention the weights, shape (B, H, T, S), else `None`.
+        """
+        is_cross_attention = key_value_states is not None
+        queries = self.q_proj(hidden_states).unflatten(-1, (-1, self.key_dim)).transpose(1, 2)
+        keys, values = self._keys_and_values(
+            key_value_states if key_value_states is not None else hidden_states, cache, is_cross_attention
+        )
+        attention: Callable[..., Any] = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention_forward
+        )
+        output, weights = attention(
+            self,
+            queries,
+            keys,
+            values,
+            attention_mask,
+            dropout=self.dropout if self.training else 0.0,
+            scaling=self.scaling,
+            **kwargs,
+        )
+        return self.out_proj(output.flatten(-2)), weights  # (B, T, H, D / H) -> (B, T, D)
+
+
+class _Seq2SeqTransformerLayer(GradientCheckpointingLayer):
+    """What encoder and decoder layers share: residual sums with normalisation, and the feed-forward network."""
+
+    def __init__(self, config: Seq2SeqTransformerConfig, ffn_dim: int) -> None:
+        super().__init__()
+        self.pre_norm = config.norm_position == "pre"
+        self.dropout = config.dropout
+        self.activation_dropout = config.activation_dropout
+        self.activation_fn = ACT2FN[config.activation_function]
+        self.fc1 = nn.Linear(config.d_model, ffn_dim)
+        self.fc2 = nn.Linear(ffn_dim, config.d_model)
+        self.final_layer_norm = nn.LayerNorm(config.d_model)
+
+    def _residual(
+        self, sublayer: Callable[[torch.Tensor], torch.Tensor], norm: nn.LayerNorm, hidden_states: torch.Tensor
+    ) -> torch.Tensor:
+        """LayerNorm(x + Dropout(Sublayer(x))), section 3.1, or with pre-norm x + Dropout(Sublayer(LayerNorm(x)))."""
+        output = sublayer(norm(hidden_states) if self.pre_norm else hidden_states)
+        output = hidden_states + nn.functional.dropout(output, p=self.dropout, training=self.training)
+        return output if self.pre_norm else norm(output)
+
+    def _feed_forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2: section 3.3, equation 2, with the config's activation."""
+        inner = self.activation_fn(self.fc1(hidden_states))
+        output: torch.Tensor = self.fc2(
+            nn.functional.dropout(inner, p=self.activation_dropout, training=self.training)
+        )
+        return output
+
+
+class Seq2SeqTransformerEncoderLayer(_Seq2SeqTransformerLayer):
+    """Self-attention and a feed-forward network: Vaswani et al. (2017), section 3.1, "Encoder"."""
+
+    def __init__(self, config: Seq2SeqTransformerConfig) -> None:
+        super().__init__(config, config.encoder_ffn_dim)
+        self.self_attn = Seq2SeqTransformerAttention(config, config.encoder_attention_heads)
+        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        """Maps (B, S, D) to (B, S, D)."""
+        hidden_states = self._residual(
+            lambda x: self.self_attn(x, attention_mask=attention_mask, **kwargs)[0],
+            self.self_attn_layer_norm,
+            hidden_states,
+        )
+        return self._residual(self._feed_forward, self.final_layer_norm, hidden_states)
+
+
+class Seq2SeqTransformerDecoderLayer(_Seq2SeqTransformerLayer):
+    """Masked self-attention, cross-attention, feed-forward: Vaswani et al. (2017), section 3.1, "Decoder"."""
+
+    def __init__(self, config: Seq2SeqTransformerConfig, layer_idx: int) -> None:
+        super().__init__(config, config.decoder_ffn_dim)
+        num_heads = config.decoder_attention_heads
+        self.self_attn = Seq2SeqTransformerAttention(config, num_heads, layer_idx, is_causal=True)
+        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.encoder_attn = Seq2SeqTransformerAttention(config, num_heads, layer_idx)
+        self.encoder_attn_layer_norm = nn.LayerNorm(config.d_model)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        cache: Cache | None = None,
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        """Maps (B, T, D) to (B, T, D), reading the encoder's (B, S, D)."""
+        hidden_states = self._residual(
+            lambda x: self.self_attn(x, attention_mask=attention_mask, cache=cache, **kwargs)[0],
+            self.self_attn_layer_norm,
+            hidden_states,
+        )
+        hidden_states = self._residual(
+            lambda x: self.encoder_attn(
+                x, key_value_states=encoder_hidden_states, attention_mask=encoder_attention_mask, cache=cache, **kwargs
+            )[0],
+            self.encoder_attn_layer_norm,
+            hidden_states,
+        )
+        return self._residual(self._feed_forward, self.final_layer_norm, hidden_states)
+
+
+class Seq2SeqTransformerPreTrainedModel(PreTrainedModel):
+    """What all classes here share: weight initialisation, ties, and what transformers may do with them."""
+
+    config: Seq2SeqTransformerConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["Seq2SeqTransformerEncoderLayer", "Seq2SeqTransformerDecoderLayer"]  # noqa: RUF012
+    _supports_flash_attn = True
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _can_compile_fullgraph = True
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Xavier-uniform projections, embeddings N(0, 1 / D), so that embeddings times sqrt(D) have variance 1."""
+        if isinstance(module, nn.Linear):
+            init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            init.normal_(module.weight, std=self.config.d_model**-0.5)
+        elif isinstance(module, nn.LayerNorm):
+            init.ones_(module.weight)
+            init.zeros_(module.bias)
+
+    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
+        """Returns {target: source} of the tied weights.
+
+        The base class drops every tie where `tie_word_embeddings` is false; here that frees the output projection
+        alone, and source and target embeddings stay shared where `share_encoder_decoder_embeddings` says so.
+        """
+        if all_submodels:
+            return super().get_expanded_tied_weights_keys(all_submodels=True)
+        return dict(self._tied_weights_keys or {})
+
+
+class _Seq2SeqTransformerStack(Seq2SeqTransformerPreTrainedModel):
+    """What encoder and decoder share: embedded tokens with positions, and layers."""
+
+    embed_tokens: nn.Embedding
+
+    def __init__(self, config: Seq2SeqTransformerConfig, vocab_size: int, layers: list[nn.Module]) -> None:
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(vocab_size, config.d_model)
+        self.embed_positions: nn.Module
+        if config.position_embedding_type == "learned":
+            self.embed_positions = Seq2SeqTransformerLearnedPositions(config.max_position_embeddings, config.d_model)
+        else:
+            self.embed_positions = Seq2SeqTransformerSinusoidalPositions(config.d_model)
+        self.layers = nn.ModuleList(layers)
+        self.layer_norm = nn.LayerNorm(config.d_model) if config.norm_position == "pre" else None
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    def _embed(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
+        """Looks tokens up, (B, L) -> (B, L, D), and multiplies by sqrt(D): section 3.4."""
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError(
+                f"Exactly one of ids and embeddings must be given to the {type(self).__name__}, but "
+                f"{'neither is' if input_ids is None else 'both are'}. Pass `input_ids` or `inputs_embeds` for the "
+                "source, and `decoder_input_ids`, `decoder_inputs_embeds` or `labels` for the target."
+            )
+        if input_ids is not None:
+            try:
+                inputs_embeds = self.embed_tokens(input_ids)
+            except IndexError as error:
+                raise ValueError(
+                    f"Token ids of the {type(self).__name__} must be at least 0 and below the vocabulary's size "
+                    f"({self.embed_tokens.num_embeddings}), but range from {input_ids.min()} to {input_ids.max()} "
+                    "instead. Use the tokenizer that the model was trained with, or `resize_token_embeddings`."
+                ) from error
+        assert inputs_embeds is not None
+        return inputs_embeds * (math.sqrt(self.config.d_model) if self.config.scale_embedding else 1.0)
+
+    def _add_positions(
+        self, embeddings: torch.Tensor, position_ids: torch.Tensor, num_positions: int | None
+    ) -> torch.Tensor:
+        """Adds positions to (B, L, D) and applies dropout to the sums: sections 3.5 and 5.4."""
+        positions = self.embed_positions(position_ids, num_positions)
+        return nn.functional.dropout(
+            embeddings + positions.to(embeddings.dtype), p=self.config.dropout, training=self.training
+        )
+
+
+class Seq2SeqTransformerEncoder(_Seq2SeqTransformerStack):
+    """A stack of N encoder layers over embedded source tokens: Vaswani et al. (2017), section 3.1."""
+
+    _can_record_outputs = {  # noqa: RUF012
+        "hidden_states": Seq2SeqTransformerEncoderLayer,
+        "attentions": Seq2SeqTransformerAttention,
+    }
+
+    def __init__(self, config: Seq2SeqTransformerConfig) -> None:
+        layers: list[nn.Module] = [Seq2SeqTransformerEncoderLayer(config) for _ in range(config.encoder_layers)]
+        super().__init__(config, config.vocab_size, layers)
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutput:
+        """Encodes the source.
+
+        Args:
+            input_ids: Source token ids, shape (B, S).
+            attention_mask: 1 for tokens and 0 for padding, shape (B, S), or a ready 4-D mask.
+            inputs_embeds: Embeddings in place of ids, not yet multiplied by sqrt(D), shape (B, S, D).
+            position_ids: Positions, shape (B, S); by default tokens are counted from 0 by the mask.
+            **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, ...
+
+        Returns:
+            The states of the last layer, shape (B, S, D).
+
+        Raises:
+            ValueError: If not exactly one of ids and embeddings is given, an id is outside the vocabulary, or the
+                source is longer than a learned position table.
+        """
+        embeddings = self._embed(input_ids, inputs_embeds)
+        num_positions = None
+        if position_ids is None:
+            if attention_mask is not None and attention_mask.ndim == 2:
+                position_ids, num_positions = positions_from_mask(attention_mask), attention_mask.shape[1]
+            else:
+                position_ids = torch.arange(embeddings.shape[1], device=embeddings.device)[None]
+        hidden_states = self._add_positions(embeddings, position_ids, num_positions)
+        mask = create_bidirectional_mask(config=self.config, inputs_embeds=embeddings, attention_mask=attention_mask)
+        for layer in self.layers:
+            hidden_states = layer(hidden_states, attention_mask=mask, **kwargs)
+        if self.layer_norm is not None:
+            hidden_states = self.layer_norm(hidden_states)
+        return BaseModelOutput(last_hidden_state=hidden_states)
+
+
+class Seq2SeqTransformerDecoder(_Seq2SeqTransformerStack):
+    """A stack of N decoder layers over embedded target tokens: Vaswani et al. (2017), section 3.1."""
+
+    _can_record_outputs = {  # noqa: RUF012
+        "hidden_states": Seq2SeqTransformerDecoderLayer,
+        "attentions": OutputRecorder(Seq2SeqTransformerAttention, index=1, layer_name="self_attn"),
+        "cross_attentions": OutputRecorder(Seq2SeqTransformerAttention, index=1, layer_name="encoder_attn"),
+    }
+
+    def __init__(self, config: Seq2SeqTransformerConfig) -> None:
+        layers: list[nn.Module] = [Seq2SeqTransformerDecoderLayer(config, i) for i in range(config.decoder_layers)]
+        super().__init__(config, config.decoder_vocab_size or config.vocab_size, layers)
+
+    @merge_with_config_defaults
+    @capture_outputs
+    @deprecate_kwarg("past_key_values", "5.40.0", new_name="cache")
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        cache: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        """Decodes target tokens, each seeing itself, those before it and the source.
+
+        Args:
+            input_ids: Target token ids, shape (B, T): with a cache, those that it does not hold yet.
+            attention_mask: 1 for tokens and 0 for padding, of all target tokens so far, or a ready 4-D mask.
+            encoder_hidden_states: The encoder's output, shape (B, S, D).
+            encoder_attention_mask: The source's mask, shape (B, S), or a ready 4-D mask.
+            cache: Keys and values of earlier steps.
+            inputs_embeds: Embeddings in place of ids, not yet multiplied by sqrt(D), shape (B, T, D).
+            position_ids: Positions, shape (B, T); by default tokens are counted from 0 by the mask.
+            use_cache: Whether to return a cache.
+            **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, ...
+
+        Returns:
+            The states of the last layer, shape (B, T, D), and the cache.
+
+        Raises:
+            ValueError: If not exactly one of ids and embeddings is given, the encoder's output is missing, an id is
+                outside the vocabulary, or the target is longer than a learned position table.
+        """
+        if encoder_hidden_states is None:
+            raise ValueError("`encoder_hidden_states` must be given to the decoder, but is None instead.")
+        embeddings = self._embed(input_ids, inputs_embeds)
+        if use_cache and cache is None:
+            cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        past_length = cache.get_seq_length() if cache is not None else 0
+        length = embeddings.shape[1]
+        num_positions = None
+        if position_ids is None:
+            if attention_mask is not None and attention_mask.ndim == 2:
+                position_ids, num_positions = positions_from_mask(attention_mask)[:, -length:], attention_mask.shape[1]
+            else:
+                position_ids = (torch.arange(length, device=embeddings.device) + past_length)[None]
+                num_positions = None if isinstance(past_length, torch.Tensor) else past_length + length
+        hidden_states = self._add_positions(embeddings, position_ids, num_positions)
+        mask = create_causal_mask(
+            config=self.config,
+            inputs_embeds=embeddings,
+            attention_mask=attention_mask,
+            cache=cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache,
+        )
+        encoder_mask = create_bidirectional_mask(
+            config=self.config,
+            inputs_embeds=embeddings,
+            attention_mask=encoder_attention_mask,
+            encoder_hidden_states=encoder_hidden_states,
+        )
+        for layer in self.layers:
+            hidden_states = layer(
+                hidden_states,
+                encoder_hidden_states,  # positional, so that gradient checkpointing sees it
+                attention_mask=mask,
+                encoder_attention_mask=encoder_mask,
+                cache=cache,
+                **kwargs,
+            )
+        if self.layer_norm is not None:
+            hidden_states = self.layer_norm(hidden_states)
+        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden_states, cache=cache)
+
+
+class Seq2SeqTransformerModel(Seq2SeqTransformerPreTrainedModel):
+    """Encoder and decoder without an output projection: Vaswani et al. (2017), figure 1."""
+
+    def __init__(self, config: Seq2SeqTransformerConfig) -> None:
+        super().__init__(config)
+        if config.share_encoder_decoder_embeddings:
+            self._tied_weights_keys = {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"}
+        self.encoder = Seq2SeqTransformerEncoder(config)
+        self.decoder = Seq2SeqTransformerDecoder(config)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        """Returns the source's embedding table, which is the target's too where they are shared."""
+        return self.encoder.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Sets the source's embedding table, and the target's where they are shared."""
+        self.encoder.embed_tokens = value  # type: ignore[assignment]
+        if self.config.share_encoder_decoder_embeddings:
+            self.decoder.embed_tokens = value  # type: ignore[assignment]
+
+    @can_return_tuple
+    @deprecate_kwarg("past_key_values", "5.40.0", new_name="cache")
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple[torch.Tensor, ...] | None = None,
+        cache: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        decoder_position_ids: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> Seq2SeqModelOutput:
+        """Encodes the source, unless `encoder_outputs` holds it, and decodes the target.
+
+        Args:
+            input_ids: Source token ids, shape (B, S).
+            attention_mask: The source's mask, 1 for tokens and 0 for padding, shape (B, S).
+            decoder_input_ids: Target token ids, shape (B, T), starting with `decoder_start_token_id`.
+            decoder_attention_mask: The target's mask, shape (B, T), or with a cache (B, past + T).
+            encoder_outputs: What the encoder returned for this source earlier.
+            cache: Keys and values of earlier steps.
+            inputs_embeds: Source embeddings in place of ids, not yet multiplied by sqrt(D), shape (B, S, D).
+            decoder_inputs_embeds: Target embeddings in place of ids, likewise, shape (B, T, D).
+            position_ids: The source's positions, shape (B, S); by default counted by the mask.
+            decoder_position_ids: The target's positions, shape (B, T); by default counted by the mask.
+            use_cache: Whether to return a cache.
+            **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, ...
+
+        Returns:
+            The decoder's states, shape (B, T, D), the cache, and the encoder's states, shape (B, S, D).
+
+        Raises:
+            ValueError: As encoder and decoder do.
+        """
+        if encoder_outputs is None:
+            encoded = self.encoder(
+                input_ids=input_ids,
+                attention_mask=attention_mask,
+                inputs_embeds=inputs_embeds,
+                position_ids=position_ids,
+                **kwargs,
+            )
+        elif isinstance(encoder_outputs, BaseModelOutput):
+            encoded = encoder_outputs
+        else:
+            encoded = BaseModelOutput(*encoder_outputs)  # type: ignore[arg-type]
+        decoder_outputs = self.decoder(
+            input_ids=decoder_input_ids,
+            attention_mask=decoder_attention_mask,
+            encoder_hidden_states=encoded.last_hidden_state,
+            encoder_attention_mask=attention_mask,
+            cache=cache,
+            inputs_embeds=decoder_inputs_embeds,
+            position_ids=decoder_position_ids,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        return Seq2SeqModelOutput(
+            last_hidden_state=decoder_outputs.last_hidden_state,
+            cache=decoder_outputs.cache,
+            decoder_hidden_states=decoder_outputs.hidden_states,
+            decoder_attentions=decoder_outputs.attentions,
+            cross_attentions=decoder_outputs.cross_attentions,
+            encoder_last_hidden_state=encoded.last_hidden_state,
+            encoder_hidden_states=encoded.hidden_states,
+            encoder_attentions=encoded.attentions,
+        )
+
+
+# Positions projected onto the vocabulary at a time in training.
+_LOSS_CHUNK = 256
+# Factor on float16 gradients inside the chunked loss, divided out again in float32: without it probabilities below
+# 6e-5, most of a vocabulary's, lose their precision; with it a chunk's sum (at most 256 x 64) stays below 65504.
+_HALF_SCALE = 64.0
+
+
+class _ChunkedCrossEntropy(torch.autograd.Function):
+    """Projection and label-smoothed cross-entropy, summed over positions, without ever holding all logits.
+
+    Loss and gradients are formed in one pass over chunks of positions, so that no logits are kept or computed again
+    for the backward pass.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_states: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        labels: torch.Tensor,
+        label_smoothing: float,
+    ) -> torch.Tensor:
+        """Returns the summed loss of `hidden_states` (N, D) against `labels` (N,), none of them -100."""
+        device = hidden_states.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_states.dtype
+        needs_grad = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
+        scale = _HALF_SCALE if dtype == torch.float16 else 1.0
+        ctx.input_dtypes = (hidden_states.dtype, weight.dtype)
+        ctx.scale = scale
+        loss = torch.zeros((), dtype=torch.float32, device=hidden_states.device)
+        grad_hidden = torch.empty_like(hidden_states, dtype=dtype) if needs_grad else None
+        grad_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_grad else None
+        grad_bias = torch.zeros_like(bias, dtype=torch.float32) if needs_grad and bias is not None else None
+        with torch.autocast(device, enabled=False):
+            projection = weight.to(dtype)
+            for start in range(0, hidden_states.shape[0], _LOSS_CHUNK):
+                rows = slice(start, start + _LOSS_CHUNK)
+                states = hidden_states[rows].to(dtype)
+                logits = (states @ projection.t()).float()  # (N, D) -> (N, V)
+                if bias is not None:
+                    logits += bias
+                chunk_loss, grad_logits = _smoothed_loss_and_gradient(logits, labels[rows], label_smoothing)
+                loss += chunk_loss
+                if grad_hidden is None or grad_weight is None:
+                    continue
+                if grad_bias is not None:
+                    grad_bias += grad_logits.sum(0)
+                grad_logits = (grad_logits * scale if scale != 1.0 else grad_logits).to(dtype)
+                grad_hidden[rows] = grad_logits @ projection
+                if dtype == torch.float32:
+                    grad_weight.addmm_(grad_logits.t(), states)
+                else:
+                    grad_weight += grad_logits.t() @ states
+        if needs_grad:
+            ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_loss: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Scales the gradients formed in the forward pass."""
+        grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
+        hidden_dtype, weight_dtype = ctx.input_dtypes
+        factor = grad_loss / ctx.scale
+        return (
+            (grad_hidden * factor).to(hidden_dtype),
+            (grad_weight * factor).to(weight_dtype),
+            None if grad_bias is None else (grad_bias * grad_loss).to(weight_dtype),
+            None,
+            None,
+        )
+
+
+def _smoothed_loss_and_gradient(
+    logits: torch.Tensor, labels: torch.Tensor, label_smoothing: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the summed cross-entropy of (N, V) logits and its gradient, which is written over the logits.
+
+    The target distribution is 1 - eps on the label plus eps / V everywhere, so the gradient is
+    softmax(logits) - (1 - eps) onehot(label) - eps / V.
+    """
+    num_tokens = logits.shape[-1]
+    logits -= logits.amax(dim=-1, keepdim=True)
+    at_label = logits.gather(-1, labels[:, None])[:, 0]
+    mean = logits.mean(dim=-1) if label_smoothing else at_label
+    total = logits.exp_().sum(dim=-1, keepdim=True)
+    loss = (total[:, 0].log() - (1 - label_smoothing) * at_label - label_smoothing * mean).sum()
+    gradient = logits.div_(total)
+    if label_smoothing:
+        gradient -= label_smoothing / num_tokens
+    gradient.scatter_add_(-1, labels[:, None], gradient.new_full((len(labels), 1), label_smoothing - 1))
+    return loss, gradient
+
+
+class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedModel, GenerationMixin):
+    """The Transformer with its output projection, its loss and `generate()`: Vaswani et al. (2017), figure 1."""
+
+    _tp_plan = {"lm_head": "colwise_gather_output"}  # noqa: RUF012
+
+    def __init__(self, config: Seq2SeqTransformerConfig) -> None:
+        super().__init__(config)
+        if config.tie_word_embeddings:
+            stack = "encoder" if config.share_encoder_decoder_embeddings else "decoder"
+            self._tied_weights_keys = {"lm_head.weight": f"model.{stack}.embed_tokens.weight"}
+        self.model = Seq2SeqTransformerModel(config)
+        if config.share_encoder_decoder_embeddings:
+            self._tied_weights_keys = {
+                "model.decoder.embed_tokens.weight": "model.encoder.embed_tokens.weight",
+                **(self._tied_weights_keys or {}),
+            }
+        self.lm_head = nn.Linear(
+            config.d_model, self.model.decoder.embed_tokens.num_embeddings, bias=config.lm_head_bias
+        )
+        self._set_generation_defaults()
+        self.post_init()
+
+    def _set_generation_defaults(self) -> None:
+        """Beam 4 and penalty 0.6 as in section 6.1; a learned position table ends the output where it ends itself."""
+        config = self.config
+        max_length = 256
+        if config.position_embedding_type == "learned":
+            max_length = min(max_length, config.max_position_embeddings)
+        suppressed = {config.pad_token_id, config.decoder_start_token_id} - {None}
+        self.generation_config.update(
+            num_beams=4,
+            length_penalty=0.6,
+            early_stopping=True,
+            max_length=max_length,
+            suppress_tokens=sorted(suppressed),
+        )
+
+    def get_decoder_input_embeddings(self) -> nn.Embedding:
+        """Returns the target's embedding table."""
+        embeddings: nn.Embedding = self.model.decoder.embed_tokens
+        return embeddings
+
+    def _resize_token_embeddings(
+        self, new_num_tokens: int | None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Module:
+        """Resizes the source's table and, where it is shared, the target's and the output projection."""
+        embeddings = self._get_resized_embeddings(
+            self.model.get_input_embeddings(), new_num_tokens, pad_to_multiple_of, mean_resizing
+        )
+        self.set_input_embeddings(embeddings)
+        if self.config.share_encoder_decoder_embeddings:
+            self.config.decoder_vocab_size = embeddings.num_embeddings
+            self._resize_lm_head(embeddings.num_embeddings, mean_resizing)
+        return embeddings
+
+    def _resize_lm_head(self, num_tokens: int, mean_resizing: bool) -> None:
+        requires_grad = self.lm_head.weight.requires_grad
+        self.lm_head = self._get_resized_lm_head(self.lm_head, num_tokens, mean_resizing=mean_resizing)
+        self.lm_head.requires_grad_(requires_grad)
+
+    def resize_decoder_token_embeddings(
+        self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Module:
+        """Resizes the target's table and the output projection where the source has a table of its own.
+
+        Args:
+            new_num_tokens: The new number of target tokens; new rows are added, or rows removed, at the end.
+            pad_to_multiple_of: Rounds the number up to a multiple, for tensor cores.
+            mean_resizing: Whether new rows are drawn around the mean of the old ones.
+
+        Returns:
+            The target's embedding table.
+
+        Raises:
+            ValueError: If source and target share one table.
+        """
+        if self.config.share_encoder_decoder_embeddings:
+            raise ValueError(
+                "`resize_decoder_token_embeddings` needs `share_encoder_decoder_embeddings=False`, but it is True. "
+                "Call `resize_token_embeddings`, which resizes the shared table."
+            )
+        embeddings = self._get_resized_embeddings(
+            self.get_decoder_input_embeddings(), new_num_tokens, pad_to_multiple_of, mean_resizing
+        )
+        self.model.decoder.embed_tokens = embeddings
+        self.config.decoder_vocab_size = embeddings.num_embeddings
+        self._resize_lm_head(embeddings.num_embeddings, mean_resizing)
+        self.tie_weights()
+        return embeddings
+
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
+        """Shifts labels (B, T) right by one, start token first, with padding in place of -100."""
+        if self.config.decoder_start_token_id is None:
+            raise ValueError(
+                "`decoder_start_token_id` must be the id that target sequences start from, but is None instead. "
+                "Set it in the model's config."
+            )
+        start = labels.new_full((labels.shape[0], 1), self.config.decoder_start_token_id)
+        shifted = torch.cat((start, labels[:, :-1]), dim=-1)
+        return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
+
+    def prepare_inputs_for_generation(self, input_ids: torch.Tensor, **kwargs: Any) -> dict[str, Any]:
+        """Adds target positions, since a static cache replaces the 2-D mask they are counted by with a 4-D one."""
+        mask = kwargs.get("decoder_attention_mask")
+        if mask is not None and mask.ndim == 2 and kwargs.get("decoder_position_ids") is None:
+            kwargs["decoder_position_ids"] = positions_from_mask(mask)
+        model_inputs: dict[str, Any] = super().prepare_inputs_for_generation(input_ids, **kwargs)
+        return model_inputs
+
+    @can_return_tuple
+    @deprecate_kwarg("past_key_values", "5.40.0", new_name="cache")
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple[torch.Tensor, ...] | None = None,
+        cache: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        decoder_inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        decoder_position_ids: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        label_smoothing: float = 0.0,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        return_logits: bool | None = None,
+        **kwargs: Any,
+    ) -> Seq2SeqLMOutput:
+        """Predicts each next target token and, given labels, returns the loss.
+
+        Args:
+            input_ids: Source token ids, shape (B, S).
+            attention_mask: The source's mask, 1 for tokens and 0 for padding, shape (B, S).
+            decoder_input_ids: Target token ids, shape (B, T), starting with `decoder_start_token_id`; by default
+                made from `labels`.
+            decoder_attention_mask: The target's mask, shape (B, T), or with a cache (B, past + T).
+            encoder_outputs: What the encoder returned for this source earlier.
+            cache: Keys and values of earlier steps.
+            inputs_embeds: Source embeddings in place of ids, not yet multiplied by sqrt(D), shape (B, S, D).
+            decoder_inputs_embeds: Target embeddings in place of ids, likewise, shape (B, T, D).
+            labels: Target token ids, shape (B, T), not shifted; -100 where none is to be predicted.
+            position_ids: The source's positions, shape (B, S); by default counted by the mask.
+            decoder_position_ids: The target's positions, shape (B, T); by default counted by the mask.
+            use_cache: Whether to return a cache.
+            label_smoothing: The share eps_ls of the target distribution spread over the vocabulary (section 5.4).
+            num_items_in_batch: Number that the summed loss is divided by, for gradient accumulation and several
+                devices; by default the number of labels that are not -100.
+            return_logits: Whether logits are returned beside a loss. By default they are in evaluation mode, and in
+                training mode they are not, since then they need never be held all at once.
+            **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, ...
+
+        Returns:
+            The loss (0 where there is nothing to predict), logits of shape (B, T, V) or `None`, the cache and states.
+
+        Raises:
+            ValueError: If there is no source or no target, an id is outside the vocabulary, or a sequence is longer
+                than a learned position table.
+        """
+        if labels is not None:
+            use_cache = False
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        outputs = self.model(
+            input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            cache=cache,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            position_ids=position_ids,
+            decoder_position_ids=decoder_position_ids,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        hidden_states = outputs.last_hidden_state
+        wants_logits = labels is None or (return_logits if return_logits is not None else not self.training)
+        logits = self.lm_head(hidden_states) if wants_logits else None
+        loss = None
+        if labels is not None:
+            loss = self._loss(hidden_states, logits, labels.to(hidden_states.device), label_smoothing)
+            count = (labels != -100).sum() if num_items_in_batch is None else num_items_in_batch
+            loss = loss / torch.as_tensor(count, device=loss.device).clamp(min=1)
+        return Seq2SeqLMOutput(
+            loss=loss,
+            logits=logits,
+            cache=outputs.cache,
+            decoder_hidden_states=outputs.decoder_hidden_states,
+            decoder_attentions=outputs.decoder_attentions,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
+            encoder_hidden_states=outputs.encoder_hidden_states,
+            encoder_attentions=outputs.encoder_attentions,
+        )
+
+    def _loss(
+        self, hidden_states: torch.Tensor, logits: torch.Tensor | None, labels: torch.Tensor, label_smoothing: float
+    ) -> torch.Tensor:
+        """Sums the cross-entropy over labels that are not -100: from (B, T, V) logits, or in chunks without them."""
+        if logits is not None:
+            return _sum_cross_entropy(logits.flatten(0, 1), labels.flatten(), label_smoothing)
+        is_target = labels != -100
+        states, targets = hidden_states[is_target], labels[is_target]  # (B, T, D) -> (N, D)
+        if self._lm_head_is_plain():
+            loss: torch.Tensor = _ChunkedCrossEntropy.apply(
+                states, self.lm_head.weight, self.lm_head.bias, targets, label_smoothing
+            )
+            return loss
+        loss = states.sum() * 0.0  # a loss with a gradient also where no label is left
+        for chunk, chunk_targets in zip(states.split(_LOSS_CHUNK), targets.split(_LOSS_CHUNK), strict=True):
+            loss = loss + checkpoint(
+                lambda x, y: _sum_cross_entropy(self.lm_head(x), y, label_smoothing),
+                chunk,
+                chunk_targets,
+                use_reentrant=False,
+            )
+        return loss
+
+    def _lm_head_is_plain(self) -> bool:
+        """Whether the head's weight can be used directly: no adapter, no sharding, no hook of accelerate's."""
+        head = self.lm_head
+        return (
+            type(head) is nn.Linear
+            and type(head.weight) is nn.Parameter
+            and not (head._forward_hooks or head._forward_pre_hooks or hasattr(head, "_hf_hook"))
+        )
+
+
+def _sum_cross_entropy(logits: torch.Tensor, labels: torch.Tensor, label_smoothing: float) -> torch.Tensor:
+    """Returns the label-smoothed cross-entropy of (N, V) logits, in float32, summed over labels that are not -100."""
+    return nn.functional.cross_entropy(
+        logits.float(), labels, ignore_index=-100, reduction="sum", label_smoothing=label_smoothing
+    )
+
+
+__all__ = [
+    "Seq2SeqTransformerForConditionalGeneration",
+    "Seq2SeqTransformerModel",
+    "Seq2SeqTransformerPreTrainedModel",
+]
