@@ -195,8 +195,8 @@ class Seq2SeqTransformerConfig(PreTrainedConfig):
         """Checks that shared embeddings have one vocabulary and that the special tokens are in it."""
         if self.share_encoder_decoder_embeddings and self.decoder_vocab_size != self.vocab_size:
             raise ValueError(
-                f"`decoder_vocab_size` must equal `vocab_size` ({self.vocab_size}) where embeddings are shared, but is "
-                f"{self.decoder_vocab_size} instead. Set `share_encoder_decoder_embeddings=False` for two vocabularies."
+                f"`decoder_vocab_size` must equal `vocab_size` ({self.vocab_size}) where embeddings are shared, but "
+                f"is {self.decoder_vocab_size} instead. Set `share_encoder_decoder_embeddings=False` to have two."
             )
         vocab_size = self.decoder_vocab_size or self.vocab_size
         eos_ids = self.eos_token_id if isinstance(self.eos_token_id, list) else [self.eos_token_id]

@@ -1,0 +1,84 @@
+"""The command `hf-seq2seq`: one verb for each module of this folder, imported when it is called."""
+
+import logging
+import os
+import sys
+from importlib import import_module
+
+import typer
+from huggingface_hub.errors import StrictDataclassError
+from transformers.utils.logging import disable_progress_bar
+from typer.core import TyperGroup
+
+
+logger = logging.getLogger(__name__)
+
+# Each verb is the function of its name in the module of its name.
+VERBS = {
+    "train": "Train a model on pairs of texts, or train one further.",
+    "tokenizer": "Train a tokenizer on text files.",
+    "translate": "Translate lines of text with a trained model.",
+    "evaluate": "Score a model's translations against references.",
+}
+
+# `train` reads its arguments itself, with HfArgumentParser.
+_HANDED_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+
+
+class _Verbs(TyperGroup):
+    """A group of commands that imports a command's module when it is called, not to list it.
+
+    Typer names no types for what it hands to these methods.
+    """
+
+    def list_commands(self, ctx):  # type: ignore[no-untyped-def]
+        return list(VERBS)
+
+    def get_command(self, ctx, cmd_name):  # type: ignore[no-untyped-def]
+        if cmd_name not in VERBS:
+            return None
+        function = getattr(import_module(f"hf_seq2seq.commands.{cmd_name}"), cmd_name)
+        verb = typer.Typer(add_completion=False, rich_markup_mode=None)
+        verb.command(cmd_name, context_settings=_HANDED_ON if cmd_name == "train" else None)(function)
+        return typer.main.get_command(verb)
+
+    def format_commands(self, ctx, formatter):  # type: ignore[no-untyped-def]
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+    def invoke(self, ctx):  # type: ignore[no-untyped-def]
+        try:
+            super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # The reader of our output, such as `head`, has had enough: no error. What Python still holds goes nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except (ValueError, OSError, StrictDataclassError) as error:
+            logger.debug("The error came from here:", exc_info=True)
+            # A strict dataclass wraps what its check raised in lines of its own.
+            cause = error.__cause__ if isinstance(error, StrictDataclassError) and error.__cause__ else error
+            typer.echo(f"Error: {' '.join(str(cause).split())}", err=True)
+            raise typer.Exit(1) from None
+
+
+app = typer.Typer(cls=_Verbs, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@app.callback(no_args_is_help=True)
+def _describe() -> None:
+    """Train, run and score encoder-decoder Transformers on pairs of texts. `hf-seq2seq VERB --help` tells more."""
+
+
+def main() -> None:
+    """Runs the command line; an error that a user can mend becomes one line on standard error and exit status 1."""
+    logging.basicConfig(format="%(message)s")
+    is_first_process = os.environ.get("RANK", "0") == "0"  # set by torchrun and accelerate
+    logging.getLogger("hf_seq2seq").setLevel(logging.INFO if is_first_process else logging.WARNING)
+    disable_progress_bar()  # transformers' bars for reading and writing weights: one line for each checkpoint
+    if not sys.stderr.isatty():
+        os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")  # read when datasets is imported
+    app(prog_name="hf-seq2seq")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""The verb `train`: from pairs of texts to a trained, evaluated, saved model."""
+
+from typing import Any
+
+import typer
+
+
+def train(context: typer.Context) -> None:
+    """Train a model on pairs of texts, or train one further."""
+    from hf_seq2seq.training.arguments import parse_arguments
+
+    model_args, data_args, training_args = parse_arguments(context.args)
+
+    from hf_seq2seq.training.run import run_training
+
+    results = run_training(model_args, data_args, training_args)
+    if training_args.process_index == 0:
+        typer.echo(_summary(results, str(training_args.output_dir)))
+
+
+def _summary(results: dict[str, Any], output_dir: str) -> str:
+    lines = [f"Trained for {results['num_steps']:,} updates; training loss {results['train_loss']:.3f}."]
+    if "bleu" in results:
+        lines += [
+            f"On {results['num_scored_pairs']:,} of {results['num_validation_pairs']:,} validation pairs:",
+            f"  loss         {results['validation_loss']:.3f}",
+            f"  exact match  {results['exact_match']:.1f} %",
+            f"  BLEU         {results['bleu']:.1f}  {results['bleu_signature']}",
+            f"  chrF         {results['chrf']:.1f}  {results['chrf_signature']}",
+        ]
+    lines += [
+        f"The model and its tokenizer are in {output_dir}. What to do next:",
+        f"  hf-seq2seq translate {output_dir} < new-source.txt > new-target.txt",
+        f"  hf-seq2seq evaluate {output_dir} --source test-source.txt --reference test-target.txt",
+        f"  hf-seq2seq train --model_name_or_path {output_dir} --train_source more-source.txt "
+        "--train_target more-target.txt --output_dir tuned",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,30 @@
+"""From pairs of texts to batches: read, tokenize, batch by a token budget, collate."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+
+if TYPE_CHECKING:
+    from .batching import TokenBudgetBatchSampler
+    from .collator import Seq2SeqCollator
+    from .preprocessing import tokenize_pairs
+    from .reading import load_parallel, read_lines
+
+
+# Imported when first asked for: reading lines needs nothing heavy, while datasets alone costs seconds.
+_LAZY = {
+    "Seq2SeqCollator": ".collator",
+    "TokenBudgetBatchSampler": ".batching",
+    "load_parallel": ".reading",
+    "read_lines": ".reading",
+    "tokenize_pairs": ".preprocessing",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name], __name__), name)
+
+
+__all__ = ["Seq2SeqCollator", "TokenBudgetBatchSampler", "load_parallel", "read_lines", "tokenize_pairs"]

@@ -1,0 +1,125 @@
+"""Batches of about equal cost, with little padding."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch.utils.data import Sampler
+
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from numpy.typing import NDArray
+
+
+class TokenBudgetBatchSampler(Sampler[list[int]]):
+    """Yields batches, as lists of indices, whose rows times the longer of padded source and target fit a budget.
+
+    The pairs are sorted by their longer side, then by the difference of their sides, and this list is cut once into
+    slots that fit the budget. Each epoch fills the same slots anew: pairs change places with those of the same two
+    lengths, and with their neighbours in a bucket of about one budget of tokens, which lies across the slots. So each
+    epoch has the same number of batches, other companions for each pair, and another order of the batches.
+
+    All of this follows from `seed` and the epoch alone; call `set_epoch` before each epoch. With several ranks, each
+    takes every `num_ranks`-th batch of the same list, as a `DataLoader` prepared by accelerate does: the number of
+    batches is a multiple of `num_ranks`, and the batches of one step cost about the same. No pair is left out or
+    repeated.
+
+    Args:
+        source_lengths: the number of tokens of each source.
+        target_lengths: the number of tokens of each target, in the same order.
+        tokens_per_batch: the budget of a batch, for one device.
+        seed: the start of all shuffling.
+        num_ranks: the number of processes that share the batches.
+
+    Raises:
+        ValueError: if the numbers of lengths differ, a pair is longer than the budget, **or** there are too few pairs
+            for each rank to get the same number of batches.
+    """
+
+    def __init__(
+        self,
+        source_lengths: "Sequence[int] | NDArray[Any]",
+        target_lengths: "Sequence[int] | NDArray[Any]",
+        tokens_per_batch: int,
+        *,
+        seed: int = 0,
+        num_ranks: int = 1,
+    ) -> None:
+        source, target = np.asarray(source_lengths, dtype=np.int64), np.asarray(target_lengths, dtype=np.int64)
+        if len(source) != len(target) or len(source) == 0:
+            raise ValueError(
+                "`source_lengths` and `target_lengths` must hold one length for each pair, but hold "
+                f"{len(source)} and {len(target)} lengths instead."
+            )
+        longer = np.maximum(np.maximum(source, target), 1)
+        longest = int(longer.argmax())
+        if longer[longest] > tokens_per_batch:
+            raise ValueError(
+                f"`tokens_per_batch` must be at least the length of the longest pair, but is {tokens_per_batch} while "
+                f"pair {longest} has {longer[longest]} tokens. Raise it, or drop long pairs before."
+            )
+        self.seed = seed
+        self.epoch = 0
+        self.num_ranks = num_ranks
+        # The difference is sorted up and down in turn, so that pairs stay alike where the longer side grows by one.
+        difference = (source - target) * np.where(longer % 2, 1, -1)
+        self._sort_key = longer * (2 * tokens_per_batch) + difference
+        longer.sort()
+        # Beginning with half a bucket keeps buckets from covering the same pairs as slots.
+        self._buckets = (np.cumsum(longer) / tokens_per_batch + 0.5).astype(np.int64)
+        # A slot must have room for the longest pair that its buckets may bring.
+        last_in_bucket = np.searchsorted(self._buckets, self._buckets, side="right") - 1
+        self._slot_sizes = _cut(longer[last_in_bucket], tokens_per_batch, num_ranks)
+
+    @classmethod
+    def from_dataset(
+        cls, dataset: "Dataset", tokens_per_batch: int, *, seed: int = 0, num_ranks: int = 1
+    ) -> "TokenBudgetBatchSampler":
+        """Make a sampler for a dataset of pairs as `tokenize_pairs` returns it."""
+        import pyarrow.compute as pc
+
+        sides = ("input_ids", "labels")
+        batches = dataset.select_columns(list(sides)).with_format("arrow").iter(batch_size=100_000)
+        lengths = [[pc.list_value_length(batch[side]).to_numpy() for side in sides] for batch in batches]
+        source_lengths, target_lengths = np.concatenate(lengths, axis=1)
+        return cls(source_lengths, target_lengths, tokens_per_batch, seed=seed, num_ranks=num_ranks)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch whose batches the next iteration yields."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self._slot_sizes)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        generator = np.random.default_rng((self.seed, self.epoch))
+        num_pairs = len(self._sort_key)
+        # A random fraction decides among equal whole numbers; "stable", since machines must agree on the order.
+        order = np.argsort(self._sort_key + generator.random(num_pairs), kind="stable")
+        order = order[np.argsort(self._buckets + generator.random(num_pairs), kind="stable")]
+        batches = np.split(order, np.cumsum(self._slot_sizes)[:-1])
+        # Neighbouring slots cost about the same, so the ranks of one step get neighbours.
+        steps = np.arange(len(batches)).reshape(-1, self.num_ranks)
+        for slot in generator.permuted(generator.permutation(steps), axis=1).flat:
+            yield batches[slot].tolist()
+
+
+def _cut(lengths: "NDArray[np.int64]", tokens_per_batch: int, num_ranks: int) -> list[int]:
+    """Return the sizes of the fewest slots that fit the budget and are a multiple of `num_ranks`; `lengths` ascend."""
+    sizes: list[int] = []
+    start = 0
+    while start < len(lengths):
+        candidates = lengths[start : start + tokens_per_batch // lengths[start]]
+        # Rows times the longest grow with each pair, so those that fit come first.
+        sizes.append(int(np.count_nonzero(candidates * np.arange(1, len(candidates) + 1) <= tokens_per_batch)))
+        start += sizes[-1]
+    while len(sizes) % num_ranks:
+        largest = int(np.argmax(sizes))
+        if sizes[largest] == 1:
+            raise ValueError(
+                f"The number of batches must be a multiple of `num_ranks` ({num_ranks}), but is {len(sizes)}, with "
+                "one pair in each. Raise `tokens_per_batch`, add pairs or use fewer ranks."
+            )
+        sizes[largest : largest + 1] = [sizes[largest] - sizes[largest] // 2, sizes[largest] // 2]
+    return sizes

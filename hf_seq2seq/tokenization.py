@@ -1,0 +1,267 @@
+"""Train a tokenizer on raw text: a stock `PreTrainedTokenizerFast`, whose saved folder loads without this package.
+
+Source and target share one tokenizer, as in Vaswani et al. (2017), section 5.1, and each text is encoded as
+`pieces </s>`. What goes in comes out: no text is normalized, and with the byte-level kinds (bpe, unigram) every text
+can be encoded, so that `<unk>` never appears and `decode(encode(text), skip_special_tokens=True) == text`.
+
+A text cannot put a control token into a sequence: a literal "</s>" in it is cut into ordinary pieces like any other
+text (`split_special_tokens`), and no piece of the vocabulary is ever trained to spell one.
+"""
+
+import json
+import logging
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, Literal, cast, get_args
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
+
+
+logger = logging.getLogger(__name__)
+
+Kind = Literal["bpe", "unigram", "char", "word"]
+
+SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")  # ids 0 to 3
+
+# The "<" of a special token's spelling. A cut behind it keeps every piece and every word from being spelt like one.
+SPELT_SPECIAL = "<(?=(?:" + "|".join(token[1:] for token in SPECIAL_TOKENS) + "){end})"
+
+# What a piece may not reach across. Common to both kinds: the one space before something belongs to it, other white
+# space stands for itself, and each digit does too, so that an unseen number is as easy to copy as a seen one.
+BORDERS = {
+    # Words are letters with their combining marks (accents written apart, vowel signs of Hindi) and with apostrophes
+    # between letters, so that the data decides whether "don't" or "l'" is a piece. Apart from them go runs of anything
+    # else: punctuation, symbols, emoji with their joiners and variation selectors.
+    "bpe": r" ?\p{L}[\p{L}\p{M}]*(?:['\u2019]\p{L}[\p{L}\p{M}]*)*| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    # Punctuation may join a word here, since this trainer considers only strings with two different continuations:
+    # cut off from it, a word that is no part of a longer one could not be a piece, however frequent. (On English and
+    # German that made texts 12 % longer.)
+    "unigram": r" ?[^\s\p{N}]+| ?\p{N}|\s+(?!\S)|\s+",
+}
+
+# Training time is quadratic in the length of a text without borders.
+LONGEST_TRAINING_LINE = 2000
+
+
+def train_tokenizer(
+    files_or_iterator: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    vocab_size: int = 8000,
+    kind: Kind = "bpe",
+    extra_tokens: Iterable[str] = (),
+    model_max_length: int | None = None,
+) -> PreTrainedTokenizerFast:
+    """Train a tokenizer; the same input gives the same tokenizer.
+
+    The kinds:
+
+    - "bpe" (byte-pair encoding, the paper's choice) and "unigram", both on bytes: lossless, never `<unk>`.
+    - "char": a token for each Unicode character; lossless but for characters not trained on, which become `<unk>`.
+    - "word": a token for each word between white space (phonemes, glosses, commands); a word not trained on becomes
+      `<unk>`. Decoding joins with one space. A word that spells a special token is cut after its "<".
+
+    Args:
+        files_or_iterator: The training text: the path of a text file (or .gz), a list or tuple of such paths, or any
+            other iterable, whose items are lines of text.
+        vocab_size: The size of the vocabulary with its special and extra tokens. Where the text does not support that
+            many, the vocabulary is smaller and a warning names both numbers.
+        kind: What a token is.
+        extra_tokens: Ordinary tokens, such as the language tag ">>de<<", that are never cut and are part of the text
+            that decoding gives back. They come last in the vocabulary.
+        model_max_length: The number of tokens, `</s>` included, to which `truncation=True` cuts.
+
+    Returns:
+        The tokenizer, with `<pad>`, `<s>`, `</s>`, `<unk>` as tokens 0 to 3.
+
+    Raises:
+        ValueError: If an argument is out of range, an extra token would not survive, or there is no text, **or**
+        OSError: If a file cannot be read.
+    """
+    if kind not in get_args(Kind):
+        raise ValueError(f"`kind` must be one of {', '.join(get_args(Kind))}, but is {kind!r} instead.")
+    is_byte_level = kind in ("bpe", "unigram")
+    tokenizer = _untrained_byte_level(kind) if is_byte_level else _untrained_word_level(kind)
+    extra_tokens = _checked_extra_tokens(extra_tokens, tokenizer)
+    num_trained = vocab_size - len(extra_tokens)
+    smallest = len(SPECIAL_TOKENS) + (256 if is_byte_level else 1)
+    if num_trained < smallest:
+        raise ValueError(
+            f"`vocab_size` must be at least {smallest + len(extra_tokens)} for kind {kind!r} with {len(extra_tokens)} "
+            f"extra tokens, but is {vocab_size} instead. The special tokens and "
+            f"{'all 256 bytes' if is_byte_level else 'one token of the text'} must have room."
+        )
+
+    lines = _training_lines(files_or_iterator, extra_tokens)
+    if is_byte_level:
+        _train_byte_level(tokenizer, lines, num_trained)
+    else:
+        _train_word_level(tokenizer, kind, lines, num_trained)
+    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in extra_tokens])
+    if tokenizer.get_vocab_size() < vocab_size:
+        logger.warning(
+            "`vocab_size` is %d, but the training text supports no more than %d tokens: the vocabulary has that many.",
+            *(vocab_size, tokenizer.get_vocab_size()),
+        )
+    return _as_pretrained(tokenizer, model_max_length)
+
+
+def _as_pretrained(tokenizer: Tokenizer, model_max_length: int | None) -> PreTrainedTokenizerFast:
+    """Wrap the trained tokenizer in transformers' class, with `</s>` after each text."""
+    pad_token, bos_token, eos_token, unk_token = SPECIAL_TOKENS
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"$A {eos_token}",
+        pair=f"$A $B {eos_token}",
+        special_tokens=[(eos_token, SPECIAL_TOKENS.index(eos_token))],
+    )
+    limit = {} if model_max_length is None else {"model_max_length": model_max_length}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=pad_token,
+        bos_token=bos_token,
+        eos_token=eos_token,
+        unk_token=unk_token,
+        model_input_names=["input_ids", "attention_mask"],
+        # The default would read a "</s>" typed by a user as the control token, and decoding would then drop it.
+        split_special_tokens=True,
+        clean_up_tokenization_spaces=False,
+        **limit,
+    )
+
+
+def _checked_extra_tokens(extra_tokens: Iterable[str], tokenizer: Tokenizer) -> list[str]:
+    if isinstance(extra_tokens, str):
+        raise ValueError(
+            f"`extra_tokens` must be a list of tokens, but is the text {extra_tokens!r} instead. "
+            f"Write [{extra_tokens!r}]."
+        )
+    tokens = list(dict.fromkeys(extra_tokens))
+    for token in tokens:
+        if not token.strip() or token in SPECIAL_TOKENS:
+            raise ValueError(
+                f"`extra_tokens` must be neither blank nor a special token, but one is {token!r} instead."
+            )
+        # A token all of whose characters stand for bytes in the byte-level alphabet would be decoded as those bytes.
+        decoded = tokenizer.decoder.decode([token]) if tokenizer.decoder else token
+        if decoded != token:
+            raise ValueError(
+                f"`extra_tokens` must be such that decoding gives them back, but {token!r} would come back as "
+                f"{decoded!r}. Use ASCII characters, as in '>>de<<'."
+            )
+    return tokens
+
+
+def _training_lines(
+    files_or_iterator: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], extra_tokens: Sequence[str]
+) -> Iterator[str]:
+    """Yield the text to train on, without extra tokens, as the model will get it; an error if there is none."""
+    lines: Iterable[str]
+    if isinstance(files_or_iterator, str | os.PathLike):
+        lines = _lines_of_files([files_or_iterator])
+    elif isinstance(files_or_iterator, list | tuple):
+        lines = _lines_of_files(files_or_iterator)
+    else:
+        lines = cast(Iterable[str], files_or_iterator)
+    if extra_tokens:
+        longest_first = sorted(extra_tokens, key=len, reverse=True)
+        extra = re.compile("|".join(map(re.escape, longest_first)))
+        lines = chain.from_iterable(map(extra.split, lines))
+    parts = (
+        line[start : start + LONGEST_TRAINING_LINE]
+        for line in lines
+        if line.strip()
+        for start in range(0, len(line), LONGEST_TRAINING_LINE)
+    )
+    first = next(parts, None)
+    if first is None:
+        raise ValueError("`files_or_iterator` must hold text to train on, but has none but blank lines.")
+    return chain([first], parts)
+
+
+def _lines_of_files(paths: Sequence[str | os.PathLike[str]]) -> Iterator[str]:
+    from .data.reading import read_lines
+
+    return chain.from_iterable(map(read_lines, paths))
+
+
+def _untrained_byte_level(kind: Kind) -> Tokenizer:
+    # Both models work on the 256 bytes, so that every text has pieces. (Unigram's own byte fallback would do that too,
+    # but could not tell the text "<0x41>" from a byte.)
+    tokenizer = Tokenizer(models.BPE() if kind == "bpe" else models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(SPELT_SPECIAL.format(end="")), behavior="isolated"),
+            pre_tokenizers.Split(Regex(BORDERS[kind]), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _train_byte_level(tokenizer: Tokenizer, lines: Iterator[str], vocab_size: int) -> None:
+    settings: dict[str, Any] = {
+        "vocab_size": vocab_size,
+        "special_tokens": list(SPECIAL_TOKENS),
+        "initial_alphabet": pre_tokenizers.ByteLevel.alphabet(),
+        "show_progress": sys.stderr.isatty(),
+    }
+    if isinstance(tokenizer.model, models.BPE):
+        # A piece seen once would teach the model nothing but that one place.
+        tokenizer.train_from_iterator(lines, trainers.BpeTrainer(min_frequency=2, **settings))
+    else:
+        unk_token = SPECIAL_TOKENS[3]
+        # The limit of a piece's length counts bytes here, and most letters of the world take two or three.
+        trainer = trainers.UnigramTrainer(unk_token=unk_token, max_piece_length=32, **settings)
+        tokenizer.train_from_iterator(lines, trainer)
+        _make_reproducible(tokenizer)
+
+
+def _make_reproducible(tokenizer: Tokenizer) -> None:
+    """Remove from a Unigram model what depends on the order in which its trainer visited hash maps.
+
+    That order differs from run to run. It leaves rounding noise in the scores, and numbers the bytes that training
+    found no use for: each of these gets the lowest score plus a multiple of 0.0001.
+    """
+    vocab = [(piece, round(score, 4)) for piece, score in json.loads(tokenizer.to_str())["model"]["vocab"]]
+    special, pieces = vocab[: len(SPECIAL_TOKENS)], vocab[len(SPECIAL_TOKENS) :]
+    lowest = min(score for _, score in pieces)
+    highest_numbered = lowest + 256 * 0.0001
+    pieces = [(piece, lowest if len(piece) == 1 and score <= highest_numbered else score) for piece, score in pieces]
+    pieces.sort(key=lambda piece: (-piece[1], piece[0]))
+    tokenizer.model = models.Unigram(special + pieces, unk_id=SPECIAL_TOKENS.index("<unk>"))
+
+
+def _untrained_word_level(kind: Kind) -> Tokenizer:
+    tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))
+    if kind == "char":
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
+        tokenizer.decoder = decoders.Fuse()
+    else:
+        whole_word = r"\A" + SPELT_SPECIAL.format(end=r"\z")
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex(whole_word), behavior="isolated")]
+        )
+    return tokenizer
+
+
+def _train_word_level(tokenizer: Tokenizer, kind: Kind, lines: Iterator[str], vocab_size: int) -> None:
+    if kind == "char":
+        counts = Counter(chain.from_iterable(lines))
+    else:
+        counts = Counter(word for line in lines for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(line))
+    ranked = sorted(counts, key=lambda token: (-counts[token], token))
+    room = vocab_size - len(SPECIAL_TOKENS)
+    if len(ranked) > room:
+        logger.warning(
+            "`vocab_size` has room for %d of the %d different %ss of the training text: "
+            "the others, %.2f %% of the text, become <unk>.",
+            *(room, len(ranked), kind, 100 * sum(counts[token] for token in ranked[room:]) / counts.total()),
+        )
+    vocab = {token: id for id, token in enumerate([*SPECIAL_TOKENS, *ranked[:room]])}
+    tokenizer.model = models.WordLevel(vocab, unk_token="<unk>")
+    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))

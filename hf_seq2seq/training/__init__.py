@@ -1,0 +1,45 @@
+"""Train a model: arguments, trainer, learning rate, scores, and a whole run."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+
+if TYPE_CHECKING:
+    from .arguments import DataArguments, ModelArguments, Seq2SeqTransformerTrainingArguments, parse_arguments
+    from .metrics import generation_metrics, score
+    from .run import run_training
+    from .schedule import paper_learning_rate
+    from .trainer import Seq2SeqTransformerTrainer
+
+
+# Imported when first asked for: scoring needs no trainer, and reading arguments needs no datasets.
+_LAZY = {
+    "DataArguments": ".arguments",
+    "ModelArguments": ".arguments",
+    "Seq2SeqTransformerTrainer": ".trainer",
+    "Seq2SeqTransformerTrainingArguments": ".arguments",
+    "generation_metrics": ".metrics",
+    "paper_learning_rate": ".schedule",
+    "parse_arguments": ".arguments",
+    "run_training": ".run",
+    "score": ".metrics",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name], __name__), name)
+
+
+__all__ = [
+    "DataArguments",
+    "ModelArguments",
+    "Seq2SeqTransformerTrainer",
+    "Seq2SeqTransformerTrainingArguments",
+    "generation_metrics",
+    "paper_learning_rate",
+    "parse_arguments",
+    "run_training",
+    "score",
+]

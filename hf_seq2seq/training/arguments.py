@@ -1,0 +1,335 @@
+"""The settings of a training run, and how they are read from a YAML or JSON file and the command line."""
+
+import difflib
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import UnionType
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar, get_args
+
+import torch
+import yaml
+from transformers import HfArgumentParser, Seq2SeqTrainingArguments
+
+from hf_seq2seq.configuration_seq2seq_transformer import _PAPER_ROWS, Seq2SeqTransformerConfig
+
+
+# `use_cache` is a training argument too, and an encoder-decoder is nothing else.
+_NOT_MODEL_ARGUMENTS = ("use_cache", "is_encoder_decoder")
+# Config fields that may change when training goes on from a model: no weight depends on them.
+CHANGEABLE_FIELDS = ("dropout", "attention_dropout", "activation_dropout")
+
+DEFAULT_VOCAB_SIZE = 8000
+SCRATCH_LEARNING_RATE = 7e-4  # the peak of the paper's base model
+FINE_TUNING_LEARNING_RATE = 1e-4
+PAPER_WARMUP_STEPS = 4000
+
+T = TypeVar("T", bound=type)
+
+
+def _option(help_text: str, default: Any = None, **metadata: Any) -> Any:
+    return field(default=default, metadata={"help": help_text.replace("%", "%%"), **metadata})
+
+
+def _documentation_of_fields(config_class: type) -> dict[str, str]:
+    """Reads {field: text} from the Args section of a docstring."""
+    section = re.search(r"^ +Args:\n(.*?)(?:\n\s*\n|\Z)", config_class.__doc__ or "", re.DOTALL | re.MULTILINE)
+    entries = re.findall(r"^ {8}(\w+): (.*(?:\n {9,}.*)*)", section.group(1) if section else "", re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}
+
+
+def config_field_names() -> list[str]:
+    """Returns the names of the config's own fields that are options, so that no list of them is kept here."""
+    own = Seq2SeqTransformerConfig.__annotations__
+    names = [field.name for field in fields(Seq2SeqTransformerConfig)]
+    return [name for name in names if name in own and name not in _NOT_MODEL_ARGUMENTS]
+
+
+def _with_config_fields(cls: T) -> T:
+    """Adds the config's fields to a class that is about to become a dataclass; None means the preset's value."""
+    documentation = _documentation_of_fields(Seq2SeqTransformerConfig)
+    for name in config_field_names():
+        if name in cls.__annotations__:
+            continue
+        kind = Seq2SeqTransformerConfig.__annotations__[name]
+        if isinstance(kind, UnionType):  # `int | None`, and `float | int` or `int | list[int]`: the first says it all
+            kind = get_args(kind)[0]
+        bare = {"nargs": "?", "const": True} if kind is bool else {}
+        cls.__annotations__[name] = kind | None
+        setattr(cls, name, _option(documentation.get(name, ""), **bare))
+    return cls
+
+
+@dataclass
+@_with_config_fields
+class ModelArguments:
+    """What is trained: a new model of a preset's shape with fields of its own, or a model that there is."""
+
+    _argument_group_name: ClassVar[str] = "model"
+
+    model_name_or_path: str | None = _option(
+        "Folder or Hub repository of a model of this package to train further, with its tokenizer."
+    )
+    preset: str | None = _option(
+        "Shape of a new model: base (the default), big, or a row of Table 3 of Vaswani et al. (2017).",
+        choices=list(_PAPER_ROWS),
+    )
+    tokenizer: str | None = _option(
+        "Folder or Hub repository of the tokenizer. By default one is trained on the training pairs."
+    )
+    tokenizer_kind: Literal["bpe", "unigram", "char", "word"] | None = _option(
+        "Kind of the tokenizer that is trained: bpe (the default), unigram, char or word."
+    )
+    vocab_size: int | None = _option(
+        f"Size of the vocabulary of the tokenizer that is trained, {DEFAULT_VOCAB_SIZE} by default, for both sides."
+    )
+
+    def config_values(self) -> dict[str, Any]:
+        """Returns the config's fields that were given, without `vocab_size`, which the tokenizer decides."""
+        values = {name: getattr(self, name) for name in config_field_names() if name != "vocab_size"}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def __post_init__(self) -> None:
+        if self.model_name_or_path is not None:
+            names = ["preset", "tokenizer", "tokenizer_kind", *config_field_names()]
+            given = [name for name in names if name not in CHANGEABLE_FIELDS and getattr(self, name) is not None]
+            if given:
+                raise ValueError(
+                    f"`{given[0]}` must not be given together with `model_name_or_path` "
+                    f"({self.model_name_or_path!r}), which decides it, but is {getattr(self, given[0])!r} instead. "
+                    f"Only {', '.join(CHANGEABLE_FIELDS)} may change; leave one of the two out."
+                )
+        if self.tokenizer is not None:
+            for name in ("vocab_size", "tokenizer_kind"):
+                if getattr(self, name) is not None:
+                    raise ValueError(
+                        f"`{name}` must not be given together with `tokenizer` ({self.tokenizer!r}), which decides "
+                        f"it, but is {getattr(self, name)!r} instead. Leave one of the two out."
+                    )
+        # Made again with the vocabulary, but an error should come before hours of reading. The target's size is left
+        # out, since it must fit the source's, which is not known yet.
+        values = self.config_values()
+        values.pop("decoder_vocab_size", None)
+        Seq2SeqTransformerConfig.from_paper(self.preset or "base", **values)
+
+
+@dataclass
+class DataArguments:
+    """Where the pairs come from, and how long they may be."""
+
+    _argument_group_name: ClassVar[str] = "data"
+
+    train_source: str | None = _option("Text file (or .gz) with the source side of the training pairs, one a line.")
+    train_target: str | None = _option("Text file (or .gz) with the target side of the training pairs.")
+    validation_source: str | None = _option("Text file (or .gz) with the source side of the validation pairs.")
+    validation_target: str | None = _option("Text file (or .gz) with the target side of the validation pairs.")
+    train_file: str | None = _option("TSV, CSV, JSONL or Parquet file with the training pairs.")
+    validation_file: str | None = _option("TSV, CSV, JSONL or Parquet file with the validation pairs.")
+    dataset_name: str | None = _option("Dataset with the training pairs: a saved folder, or a name on the Hub.")
+    dataset_config_name: str | None = _option("Configuration of that dataset, such as de-en.")
+    train_split: str | None = _option("Split of that dataset with the training pairs: train by default.")
+    validation_split: str | None = _option("Split of that dataset with the validation pairs: none by default.")
+    source_column: str = _option("Column of a file or dataset with the source; translation.en is nested.", "source")
+    target_column: str = _option("Column of a file or dataset with the target.", "target")
+    max_length: int = _option("The most tokens of a side, its </s> among them.", 256)
+    over_long: Literal["drop", "truncate"] = _option("What happens to longer training pairs.", "drop")
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether validation pairs are named."""
+        return any((self.validation_source, self.validation_file, self.validation_split))
+
+    def __post_init__(self) -> None:
+        if self.max_length < 2:
+            raise ValueError(f"`max_length` must be at least 2, one token and </s>, but is {self.max_length} instead.")
+        for part in ("train", "validation"):
+            source, target = f"{part}_source", f"{part}_target"
+            for given, missing in ((source, target), (target, source)):
+                if getattr(self, given) is not None and getattr(self, missing) is None:
+                    raise ValueError(
+                        f"`{missing}` must name the other side of `{given}` ({getattr(self, given)!r}), but is not "
+                        "given. Give both, with the same number of lines."
+                    )
+        train = self._given("train_source", "train_file", "dataset_name")
+        if len(train) != 1:
+            raise ValueError(
+                "The training pairs must come from one of `train_source` with `train_target`, `train_file`, or "
+                f"`dataset_name`, but given are {' and '.join(train) or 'none of them'} instead."
+            )
+        validation = self._given("validation_source", "validation_file", "validation_split")
+        if len(validation) > 1:
+            raise ValueError(
+                "The validation pairs must come from one of `validation_source` with `validation_target`, "
+                f"`validation_file`, or `validation_split`, but given are {' and '.join(validation)} instead."
+            )
+        of_dataset = self._given("dataset_config_name", "train_split", "validation_split")
+        if of_dataset and self.dataset_name is None:
+            raise ValueError(f"{of_dataset[0]} must be given together with `dataset_name`, but that is not given.")
+
+    def _given(self, *names: str) -> list[str]:
+        return [f"`{name}`" for name in names if getattr(self, name) is not None]
+
+
+@dataclass
+class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
+    """`Seq2SeqTrainingArguments` with the optimizer of Vaswani et al. (2017) and defaults for training from scratch.
+
+    Where there is no accelerator, `use_cpu` is set. Options of this class alone:
+
+    Args:
+        tokens_per_batch: The most tokens, padding included, of the longer side of a batch on one device. `None` means
+            batches of `per_device_train_batch_size` pairs.
+        paper_schedule: Whether the learning rate is the paper's, section 5.3: `learning_rate` and `lr_scheduler_type`
+            are not read, and `warmup_steps` is 4000 by default.
+    """
+
+    _argument_group_name: ClassVar[str] = "training"
+
+    tokens_per_batch: int | None = _option(
+        "The most tokens, padding included, of the longer side of a batch on one device, in place of "
+        "per_device_train_batch_size."
+    )
+    paper_schedule: bool = _option(
+        "Learning rate d_model^-0.5 min(step^-0.5, step warmup_steps^-1.5), in place of learning_rate and "
+        "lr_scheduler_type.",
+        False,
+    )
+    learning_rate: float = _option(
+        f"The highest learning rate; for `model_name_or_path` {FINE_TUNING_LEARNING_RATE} by default.",
+        SCRATCH_LEARNING_RATE,
+    )
+    lr_scheduler_type: str = _option("How the learning rate falls after its warm-up.", "inverse_sqrt")
+    warmup_steps: float | None = _option(  # type: ignore[assignment]
+        "Updates until the highest learning rate, or below 1 their share of all updates. By default 0.1, with "
+        f"paper_schedule {PAPER_WARMUP_STEPS}."
+    )
+    num_train_epochs: float = _option("Number of passes over the training pairs, where max_steps is not given.", 10.0)
+    per_device_train_batch_size: int = _option("Number of pairs in a batch on one device.", 64)
+    per_device_eval_batch_size: int = _option("Number of pairs in an evaluation batch on one device.", 64)
+    adam_beta2: float = _option("Adam's decay of squared gradients.", 0.98)
+    adam_epsilon: float = _option("Adam's epsilon.", 1e-9)
+    label_smoothing_factor: float = _option("Share of the target distribution spread over the vocabulary.", 0.1)
+    logging_steps: float = _option("Updates between log lines, or below 1 their share of all updates.", 50)
+    eval_steps: float | None = _option("Updates between evaluations, or below 1 their share of all updates.", 500)
+    save_total_limit: int | None = _option("The most checkpoints to keep.", 3)
+    logging_nan_inf_filter: bool = _option("Whether the log hides losses that are not numbers.", False)
+    use_cache: bool = _option("The config's use_cache of the saved model; training needs no cache.", True)
+
+    def __post_init__(self) -> None:
+        if self.tokens_per_batch is not None and self.tokens_per_batch < 1:
+            raise ValueError(f"`tokens_per_batch` must be at least 1, but is {self.tokens_per_batch} instead.")
+        if not 0 <= self.label_smoothing_factor < 1:
+            raise ValueError(
+                f"`label_smoothing_factor` must be at least 0 and below 1, but is {self.label_smoothing_factor} "
+                "instead."
+            )
+        if self.warmup_steps is None:
+            self.warmup_steps = PAPER_WARMUP_STEPS if self.paper_schedule else 0.1
+        if self.disable_tqdm is None:
+            self.disable_tqdm = not sys.stderr.isatty()  # a bar in a log file is thousands of lines
+        if not torch.accelerator.is_available():
+            self.use_cpu = True  # else ranks started by torchrun on a CPU would not find each other
+        super().__post_init__()
+
+
+class _Parser(HfArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Raises instead of printing two screens of usage and exiting."""
+        raise ValueError(f"{message[0].upper()}{message[1:]}. `hf-seq2seq train --help` lists all options.")
+
+
+USAGE = "hf-seq2seq train [CONFIG.yaml] --output_dir DIR [--FIELD VALUE ...]"
+ARGUMENT_CLASSES = (ModelArguments, DataArguments, Seq2SeqTransformerTrainingArguments)
+
+
+def parse_arguments(
+    arguments: Sequence[str],
+) -> tuple[ModelArguments, DataArguments, Seq2SeqTransformerTrainingArguments]:
+    """Reads `[config.yaml] --field value ...`; what the file says holds where the command line says nothing.
+
+    Raises:
+        OSError: If the file cannot be read, **or**
+        ValueError: If it is not a flat mapping, a field is unknown or has a wrong value, or fields contradict each
+            other.
+    """
+    arguments = list(arguments)
+    classes: Any = ARGUMENT_CLASSES
+    parser = _Parser(classes, usage=USAGE, allow_abbrev=False)
+    known = {action.lstrip("-").replace("-", "_") for action in parser._option_string_actions}
+    if arguments and not arguments[0].startswith("-"):
+        arguments = _read_config_file(Path(arguments[0]), known) + arguments[1:]
+    given = {_field_of(argument) for argument in arguments if argument.startswith("--")}
+    for name in given:
+        _check_known(name, known, "the command line")
+    _check_contradictions(given)
+    if "model_name_or_path" in given and "learning_rate" not in given:
+        arguments = [f"--learning_rate={FINE_TUNING_LEARNING_RATE}", *arguments]
+    if "eval_strategy" not in given and given & {"validation_source", "validation_file", "validation_split"}:
+        arguments = ["--eval_strategy=steps", *arguments]
+    *parsed, rest = parser.parse_args_into_dataclasses(
+        arguments, return_remaining_strings=True, look_for_args_file=False
+    )
+    if rest:
+        raise ValueError(f"Each value must follow its `--field`, but {rest[0]!r} follows none.")
+    model_args, data_args, training_args = parsed
+    return model_args, data_args, training_args
+
+
+def _field_of(argument: str) -> str:
+    return argument[2:].partition("=")[0].replace("-", "_")
+
+
+def _check_known(name: str, known: set[str], place: str) -> None:
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=3)
+        hint = f"Nearest: {', '.join(near)}." if near else "`hf-seq2seq train --help` lists all fields."
+        raise ValueError(f"`{name}` in {place} must be a field of the training command, but is none. {hint}")
+
+
+def _check_contradictions(given: set[str]) -> None:
+    """Checks what the dataclasses cannot: whether a field with a default was given."""
+    if "output_dir" not in given and "help" not in given:
+        raise ValueError("`output_dir` must be given: the folder of the trained model.")
+    replaced_by = {
+        "paper_schedule": ("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs"),
+        "tokens_per_batch": ("per_device_train_batch_size", "train_sampling_strategy", "auto_find_batch_size"),
+    }
+    for name, others in replaced_by.items():
+        for other in others:
+            if {name, other} <= given:
+                raise ValueError(f"`{other}` must not be given together with `{name}`, which replaces it.")
+    needs_validation = given & {"eval_strategy", "load_best_model_at_end", "metric_for_best_model"}
+    if needs_validation and not given & {"validation_source", "validation_file", "validation_split"}:
+        raise ValueError(
+            f"`{min(needs_validation)}` must come with validation pairs, but none are given. Give `validation_source` "
+            "and `validation_target`, or `validation_file`."
+        )
+
+
+def _read_config_file(path: Path, known: set[str]) -> list[str]:
+    """Returns the options that a YAML or JSON file stands for."""
+    loaders: dict[str, Callable[[str], Any]] = {".yaml": yaml.safe_load, ".yml": yaml.safe_load, ".json": json.loads}
+    if path.suffix not in loaders:
+        raise ValueError(
+            f"The first argument must be a .yaml, .yml or .json file or a `--field`, but is {str(path)!r} instead."
+        )
+    try:
+        values = loaders[path.suffix](path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"`{path}` must be a file with settings, but does not exist.") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise ValueError(f"`{path}` must be valid {path.suffix[1:].upper()}, but is not: {error}") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"`{path}` must be a mapping of fields to values, but is a {type(values).__name__} instead.")
+    options = []
+    for name, value in values.items():
+        name = str(name).replace("-", "_")
+        _check_known(name, known, f"`{path}`")
+        if isinstance(value, list):
+            options += [f"--{name}", *map(str, value)]
+        elif value is not None:
+            options.append(f"--{name}={json.dumps(value) if isinstance(value, dict) else value}")
+    return options

@@ -1,0 +1,77 @@
+"""Scores of translations: BLEU and chrF as sacreBLEU computes them, and the share of exact matches."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from transformers import EvalPrediction, PreTrainedTokenizerBase
+
+
+# Scripts that put no spaces between words, and the tokenizer of sacreBLEU that cuts them: Japanese kana, Thai, Lao,
+# Burmese and Khmer into characters; Chinese characters one by one and the rest like 13a.
+_UNSPACED_SCRIPTS = {
+    "char": re.compile("[\u3040-\u30ff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"),
+    "zh": re.compile("[\u3400-\u4dbf\u4e00-\u9fff]"),
+}
+
+
+def score(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
+    """Scores hypotheses against one reference each.
+
+    Args:
+        hypotheses: The texts to score.
+        references: What each should have been, in the same order.
+
+    Returns:
+        `bleu` and `chrf` of the whole (0 to 100), their sacreBLEU signatures `bleu_signature` and `chrf_signature`,
+        and `exact_match`, the percentage of hypotheses that are their reference. BLEU cuts texts into words as
+        sacreBLEU's tokenizer 13a does, or where most references are in a script without spaces, as zh or char does;
+        its signature says which.
+
+    Raises:
+        ValueError: If there is nothing to score or the numbers differ.
+    """
+    if not references or len(hypotheses) != len(references):
+        raise ValueError(
+            f"`hypotheses` must be as many as `references` and at least one, but are {len(hypotheses)} for "
+            f"{len(references)} instead."
+        )
+    metrics = {"bleu": BLEU(tokenize=_bleu_tokenizer(references)), "chrf": CHRF()}
+    scores: dict[str, Any] = {}
+    for name, metric in metrics.items():
+        scores[name] = metric.corpus_score(hypotheses, [references]).score
+        scores[f"{name}_signature"] = str(metric.get_signature())
+    num_exact = sum(hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True))
+    scores["exact_match"] = 100 * num_exact / len(references)
+    return scores
+
+
+def _bleu_tokenizer(references: Sequence[str]) -> str:
+    for tokenizer, script in _UNSPACED_SCRIPTS.items():
+        if 2 * sum(bool(script.search(reference)) for reference in references) > len(references):
+            return tokenizer
+    return "13a"
+
+
+def generation_metrics(tokenizer: PreTrainedTokenizerBase) -> Callable[[EvalPrediction], dict[str, float]]:
+    """Returns a `compute_metrics` for a Seq2SeqTrainer that evaluates by generation (`predict_with_generate`).
+
+    It returns the numbers of `score`; signatures are no numbers, and experiment trackers refuse them.
+    """
+
+    def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
+        hypotheses = decode(tokenizer, prediction.predictions)
+        references = decode(tokenizer, prediction.label_ids)
+        scores = score(hypotheses, references)
+        return {name: value for name, value in scores.items() if not name.endswith("_signature")}
+
+    return compute_metrics
+
+
+def decode(tokenizer: PreTrainedTokenizerBase, ids: Any) -> list[str]:
+    """Decodes rows of token ids in which -100 stands for padding, as the trainer returns them."""
+    ids = np.where(np.asarray(ids) == -100, tokenizer.pad_token_id, ids)
+    return tokenizer.batch_decode(ids, skip_special_tokens=True)

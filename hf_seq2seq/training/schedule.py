@@ -1,0 +1,33 @@
+"""The paper's learning rate."""
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+
+def paper_learning_rate(step: int, d_model: int, warmup_steps: float = 4000) -> float:
+    """Returns d_model^-0.5 min(step^-0.5, step warmup_steps^-1.5): Vaswani et al. (2017), section 5.3, equation 3.
+
+    It rises linearly to (d_model warmup_steps)^-0.5 and then falls with the square root of the step.
+
+    Args:
+        step: The number of the update, from 1.
+        d_model: The width of the model.
+        warmup_steps: The number of the update with the highest rate; 0 for no warm-up.
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+    for name, value, least in (("step", step, 1), ("d_model", d_model, 1), ("warmup_steps", warmup_steps, 0)):
+        if value < least:
+            raise ValueError(f"`{name}` must be at least {least}, but is {value} instead.")
+    rate = step**-0.5
+    if step < warmup_steps:
+        rate = step * warmup_steps**-1.5
+    return float(d_model**-0.5 * rate)
+
+
+def paper_schedule(optimizer: Optimizer, d_model: int, warmup_steps: float = 4000) -> LambdaLR:
+    """Returns a scheduler that gives every parameter group the paper's rate, whatever rate the group had."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["initial_lr"] = 1.0  # the factor of the lambda's value
+    return LambdaLR(optimizer, lambda updates: paper_learning_rate(updates + 1, d_model, warmup_steps))

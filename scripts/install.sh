@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Makes the virtual environment .venv with this package, at the tested versions, and one of its extras.
+#
+#   scripts/install.sh quickstart|dev
+#
+# Where that was done before, it ends at once and needs no network. An installation that was broken off is started over.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+extra=$1
+
+# What an installation depends on. The folder is part of it since a virtual environment cannot be moved.
+wanted=$({ pwd -P; cat pyproject.toml scripts/constraints.txt; } | cksum)
+
+# [dev] includes [quickstart].
+is_installed() { grep -qsxF "$wanted" ".venv/installed-$extra" .venv/installed-dev && .venv/bin/python -c ''; }
+
+find_python() {
+  for name in python3 python3.13 python3.12 python3.11 python; do
+    if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      echo "$name"
+      return
+    fi
+  done
+  echo "Error: Python 3.11 or newer must be on PATH, but python3 is $(python3 --version 2>&1 || true) instead." >&2
+  echo "Install a newer Python, put it on PATH, and run this again." >&2
+  return 1
+}
+
+if is_installed; then exit; fi
+
+# One installation at a time. Where there is no flock (macOS), that is left to the user.
+mkdir -p .cache
+if command -v flock >/dev/null; then
+  exec 9>.cache/install.lock
+  flock -n 9 || { echo "Waiting for another installation to end ..."; flock 9; }
+  if is_installed; then exit; fi
+fi
+
+python=$(find_python)
+# The mark of an installation that was broken off, or a Python that is gone.
+if [ -e .venv/installing ] || { [ -e .venv ] && ! .venv/bin/python -c '' 2>/dev/null; }; then
+  echo "Removing the incomplete environment .venv ..."
+  rm -rf .venv
+fi
+echo "Installing hf-seq2seq[$extra] into .venv with $("$python" --version). This takes a few minutes, once ..."
+mkdir -p .venv
+touch .venv/installing
+[ -x .venv/bin/python ] || "$python" -m venv .venv
+.venv/bin/python -m pip install --constraint scripts/constraints.txt --editable ".[$extra]"
+echo "$wanted" > ".venv/installed-$extra"
+rm .venv/installing

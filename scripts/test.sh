@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Runs the test suite, offline, after making the environment .venv where there is none.
+#
+#   scripts/test.sh                                 all tests but the slow ones
+#   scripts/test.sh -m slow                         the slow ones
+#   scripts/test.sh tests/test_tokenization.py -x   any arguments of pytest
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+scripts/install.sh dev
+# Tiny models are fastest on one thread.
+export HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
+exec .venv/bin/python -m pytest "$@"

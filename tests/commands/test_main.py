@@ -1,0 +1,95 @@
+"""The command as a whole: its verbs, what it imports, and how it ends."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+from huggingface_hub.errors import StrictDataclassError
+
+from hf_seq2seq import Seq2SeqTransformerConfig
+from hf_seq2seq.commands.main import VERBS
+
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+def fail_with(error: BaseException) -> SimpleNamespace:
+    def tokenizer() -> None:
+        raise error
+
+    return SimpleNamespace(tokenizer=tokenizer)
+
+
+def test_help_lists_every_verb(command: Command) -> None:
+    status, out, _ = command("--help")
+    assert status == 0
+    for verb, summary in VERBS.items():
+        assert verb in out
+        assert summary in out
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_its_own_help(verb: str, command: Command) -> None:
+    status, out, err = command(verb, "--help")
+    assert status == 0
+    assert f"hf-seq2seq {verb}" in out
+    assert not err
+
+
+def test_an_unknown_verb_is_named(command: Command) -> None:
+    status, _, err = command("trian")
+    assert status == 2
+    assert "No such command 'trian'" in err
+
+
+def test_the_module_runs_the_command_without_importing_what_help_does_not_need() -> None:
+    code = (
+        "import sys, runpy; sys.argv = ['hf_seq2seq', '--help']\n"
+        "try: runpy.run_module('hf_seq2seq', run_name='__main__')\n"
+        "except SystemExit as end: assert not end.code\n"
+        "print([name for name in ('datasets', 'sacrebleu', 'pandas', 'rich') if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "Usage: hf-seq2seq" in result.stdout
+    assert result.stdout.endswith("[]\n")
+
+
+@pytest.mark.parametrize("error", [ValueError("`x` must\n  be y."), FileNotFoundError("`x` must be y.")])
+def test_an_error_that_a_user_can_mend_is_one_line(
+    error: Exception, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "hf_seq2seq.commands.tokenizer", fail_with(error))  # type: ignore[arg-type]
+    assert command("tokenizer") == (1, "", "Error: `x` must be y.\n")
+
+
+def test_a_config_s_error_is_told_in_its_own_words(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StrictDataclassError) as caught:
+        Seq2SeqTransformerConfig(d_model=10, encoder_attention_heads=3)
+    monkeypatch.setitem(sys.modules, "hf_seq2seq.commands.tokenizer", fail_with(caught.value))  # type: ignore[arg-type]
+    _, _, err = command("tokenizer")
+    assert err == "Error: `d_model` must be a multiple of `encoder_attention_heads` (3), but is 10 instead.\n"
+
+
+def test_a_fault_of_ours_keeps_its_traceback(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hf_seq2seq.commands.tokenizer", fail_with(ZeroDivisionError()))  # type: ignore[arg-type]
+    with pytest.raises(ZeroDivisionError):
+        command("tokenizer")
+
+
+def test_a_reader_that_has_had_enough_is_no_error() -> None:
+    code = (
+        "import sys; from types import SimpleNamespace; from hf_seq2seq.commands import main\n"
+        "def tokenizer():\n"
+        "    for _ in range(100000): print('a line')\n"
+        "sys.modules['hf_seq2seq.commands.tokenizer'] = SimpleNamespace(tokenizer=tokenizer)\n"
+        "sys.argv = ['hf-seq2seq', 'tokenizer']; main.main()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"a line\n"
+        process.stdout.close()
+        assert process.wait(60) == 0
+        assert process.stderr.read() == b""

@@ -1,0 +1,34 @@
+"""What all tests share: no network, caches of their own, a tokenizer whose ids can be told by eye."""
+
+import os
+import tempfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+
+# Set before any library is imported, and inherited by the processes that tests start.
+_CACHE = tempfile.TemporaryDirectory(prefix="hf_seq2seq_tests_")
+os.environ["HF_HOME"] = _CACHE.name
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+@pytest.fixture(scope="session")
+def letter_tokenizer() -> "PreTrainedTokenizerFast":
+    """Each letter is a word: "a b" is [4, 5, 2], the 2 being `</s>`."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    special = ["<pad>", "<s>", "</s>", "<unk>"]
+    words = [*special, *"abcdefghijklmnopqrstuvwxyz"]
+    backend = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 2)])
+    names = dict(zip(("pad_token", "bos_token", "eos_token", "unk_token"), special, strict=True))
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, model_input_names=["input_ids", "attention_mask"], **names
+    )

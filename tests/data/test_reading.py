@@ -1,0 +1,379 @@
+import gzip
+import io
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_seq2seq.data import load_parallel, read_lines, reading
+
+
+NOT_LINE_BREAKS = ["a\u2028b", "c\u0085d", "e\vf\fg", "\u2029h\x1ci"]
+GZIPPED = gzip.compress("\n".join(str(number**7) for number in range(1000)).encode())
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def pairs_of(dataset: datasets.Dataset) -> list[tuple[str, str]]:
+    assert dataset.column_names == ["source", "target"]
+    return list(zip(dataset["source"], dataset["target"], strict=True))
+
+
+def test_only_lf_and_crlf_end_a_line(tmp_path: Path) -> None:
+    """https://github.com/rsennrich/subword-nmt/issues/29, https://github.com/rsennrich/subword-nmt/pull/92"""
+    file = write(tmp_path / "a.txt", "\n".join(NOT_LINE_BREAKS[:2]) + "\r\n" + "\r\n".join(NOT_LINE_BREAKS[2:]))
+    assert list(read_lines(file)) == NOT_LINE_BREAKS
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\r\n\0", exclude_categories=["Cs"])), min_size=1))
+def test_any_other_text_comes_back_as_it_was(lines: list[str]) -> None:
+    content = "".join(f"{line}\n" for line in lines).encode()
+    # The mark at the start keeps one in the first text from being taken for it.
+    assert list(read_lines(io.BytesIO(b"\xef\xbb\xbf" + content))) == lines
+
+
+def test_a_byte_order_mark_is_skipped_at_the_start_only(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.txt", "\ufeffa\n\ufeffb\n")
+    assert list(read_lines(file)) == ["a", "\ufeffb"]
+
+
+def test_a_stray_carriage_return_becomes_a_space_and_is_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """https://github.com/mjpost/sacrebleu/pull/24"""
+    file = write(tmp_path / "a.txt", "a\r\nb\rc\nd\r\r\ne\r")
+    assert list(read_lines(file)) == ["a", "b c", "d ", "e "]
+    assert caplog.messages == [f"{file}: 3 carriage return(s) inside lines became spaces, the first in line 2."]
+
+
+def test_nul_is_removed_and_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """https://github.com/OpenNMT/OpenNMT/issues/489"""
+    file = write(tmp_path / "a.txt", "a\n\0b\0\n\0\nc")
+    assert list(read_lines(file)) == ["a", "b", "", "c"]
+    assert caplog.messages == [f"{file}: 3 NUL character(s) removed, the first in line 2."]
+
+
+@pytest.mark.parametrize("name", ["a.gz", "a.txt"])
+@pytest.mark.parametrize("compress", [gzip.compress, bytes])
+def test_gzip_is_known_by_content(tmp_path: Path, name: str, compress: Callable[[bytes], bytes]) -> None:
+    file = write(tmp_path / name, compress(b"a\r\nb\n"))
+    assert list(read_lines(str(file))) == ["a", "b"]
+
+
+def test_a_stream_may_be_gzipped_blank_or_empty() -> None:
+    """https://github.com/joeynmt/joeynmt/issues/183"""
+    assert list(read_lines(io.BytesIO(gzip.compress(b"\xef\xbb\xbfa\n")))) == ["a"]
+    assert list(read_lines(io.BytesIO(b"a\n\n  \nb\n"))) == ["a", "", "  ", "b"]
+    assert list(read_lines(io.BytesIO(b"\n\n"))) == ["", ""]
+    assert list(read_lines(io.BytesIO(b""))) == []
+
+
+def test_a_line_of_a_pipe_is_there_before_the_next_is_written() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as stream:
+        os.write(writer, b"first\n")
+        lines = read_lines(stream)
+        assert next(lines) == "first"
+        os.write(writer, b"second\n")
+        assert next(lines) == "second"
+        os.close(writer)
+        assert list(lines) == []
+
+
+def test_bytes_that_are_not_utf8_are_named_with_file_and_line(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.txt", b"good\nbad \xe4\n")
+    with pytest.raises(
+        ValueError, match=r"`.*a\.txt` must be UTF-8 text, but line 2 holds the byte 0xe4 at position 5"
+    ):
+        list(read_lines(file))
+
+
+@pytest.mark.parametrize("encoding", ["UTF-16", "UTF-32"])
+@pytest.mark.parametrize("compress", [gzip.compress, bytes])
+def test_another_unicode_encoding_is_named(tmp_path: Path, encoding: str, compress: Callable[[bytes], bytes]) -> None:
+    file = write(tmp_path / "a.txt", compress("text\n".encode(encoding)))
+    with pytest.raises(
+        ValueError, match=rf"a\.txt` must be UTF-8 .* mark of {encoding} instead.*`iconv -f {encoding}"
+    ):
+        list(read_lines(file))
+
+
+@pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf", gzip.compress(b"")])
+def test_an_empty_file_is_an_error(tmp_path: Path, content: bytes) -> None:
+    file = write(tmp_path / "a.txt", content)
+    with pytest.raises(ValueError, match=r"`.*a\.txt` must hold at least one line, but is empty"):
+        list(read_lines(file))
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"`.*a\.txt` must be a file, but does not exist"):
+        list(read_lines(tmp_path / "a.txt"))
+
+
+def test_a_folder_in_place_of_a_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError, match="must be a file, but is a folder instead"):
+        list(read_lines(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [GZIPPED[:-1], GZIPPED[:500], GZIPPED[:9], GZIPPED[:-8] + bytes(8), GZIPPED + b"x"],
+    ids=["last byte missing", "most missing", "header cut", "wrong checksum", "something behind"],
+)
+def test_a_damaged_gzip_file_is_an_error(tmp_path: Path, content: bytes) -> None:
+    file = write(tmp_path / "a.gz", content)
+    with pytest.raises(ValueError, match=r"`.*a\.gz` must be a whole gzip file, but is cut short or damaged"):
+        list(read_lines(file))
+
+
+def test_two_text_files_make_pairs_whatever_ends_their_lines(tmp_path: Path) -> None:
+    """https://github.com/mjpost/sacrebleu/pull/24, https://github.com/facebookresearch/flores/pull/9"""
+    source = write(tmp_path / "source", "\n".join(NOT_LINE_BREAKS))
+    target = write(tmp_path / "target", gzip.compress(b"1\r\n2\r2\r\n3\r\n4\r\n"))
+    expected = list(zip(NOT_LINE_BREAKS, ["1", "2 2", "3", "4"], strict=True))
+    assert pairs_of(load_parallel(source, target)) == expected
+
+
+@pytest.mark.parametrize("numbers", [(3, 4), (4, 3), (1, 5)])
+def test_unequal_line_counts_are_named(tmp_path: Path, numbers: tuple[int, int]) -> None:
+    """https://github.com/OpenNMT/OpenNMT/issues/489"""
+    source, target = (write(tmp_path / name, "x\n" * n) for name, n in zip("st", numbers, strict=True))
+    message = f"must have the same number of lines, but .*s has {numbers[0]} and .*t has {numbers[1]} instead"
+    with pytest.raises(ValueError, match=message):
+        load_parallel(source, target)
+
+
+def test_a_pair_with_a_blank_side_is_dropped_and_reported_in_each_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """https://github.com/stefan-it/nmt-en-vi/issues/6"""
+    source = write(tmp_path / "source", "a\n\n \u2028\nd\ne\n")
+    target = write(tmp_path / "target", "1\n2\n\n4\n\u00a0\n")
+    for _ in range(2):
+        caplog.clear()
+        assert pairs_of(load_parallel(source, target)) == [("a", "1"), ("d", "4")]
+        assert caplog.messages == [
+            f"{source} and {target}: dropped 3 of 5 pairs, since a side is blank (2 sources, 2 targets)."
+        ]
+
+
+def test_blank_pairs_alone_are_an_error(tmp_path: Path) -> None:
+    source, target = write(tmp_path / "source", "\na\n"), write(tmp_path / "target", "b\n \n")
+    with pytest.raises(ValueError, match="must hold at least one pair with text on both sides, but holds none"):
+        load_parallel(source, target)
+
+
+def test_files_are_read_once_and_again_when_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = write(tmp_path / "source", "a\n"), write(tmp_path / "target", "b\n")
+    read = []
+
+    def record_and_read(path: Path) -> Iterator[str]:
+        read.append(path)
+        return read_lines(path)
+
+    monkeypatch.setattr(reading, "read_lines", record_and_read)
+    assert pairs_of(load_parallel(source, target)) == [("a", "b")]
+    assert pairs_of(load_parallel(source, target)) == [("a", "b")]
+    assert read == [source, target]
+    write(target, "c\n")
+    os.utime(target, ns=(0, 0))
+    assert pairs_of(load_parallel(source, target)) == [("a", "c")]
+    assert len(read) == 4
+
+
+def test_errors_of_a_file_keep_their_message(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.txt", b"good\n\xff\n")
+    with pytest.raises(ValueError, match=r"a\.txt` must be UTF-8 text, but line 2"):
+        load_parallel(file, file)
+    with pytest.raises(FileNotFoundError, match=r"`.*missing` must be a file, but does not exist"):
+        load_parallel(file, tmp_path / "missing")
+
+
+@pytest.mark.parametrize("content", ['a\t1\r\n\u2028b\t"2\n', 'source\ttarget\na\t1\n\u2028b\t"2\n'])
+def test_a_tsv_file_of_two_columns_needs_no_header_and_has_no_quoting(tmp_path: Path, content: str) -> None:
+    assert pairs_of(load_parallel(file=write(tmp_path / "a.tsv", content))) == [("a", "1"), ("\u2028b", '"2')]
+
+
+@pytest.mark.parametrize(("name", "separator"), [("a.tsv", "\t"), ("a.csv", ","), ("a.CSV.gz", ",")])
+def test_columns_of_a_table_are_chosen_by_name(tmp_path: Path, name: str, separator: str) -> None:
+    rows = [["id", "de", "en"], ["1", "ja", "yes"], [], ["2", "nein", "no"], ["3", "", "what"]]
+    content = "\n".join(separator.join(row) for row in rows).encode()
+    file = write(tmp_path / name, gzip.compress(content) if name.endswith(".gz") else content)
+    pairs = load_parallel(file=file, source_column="en", target_column="de")
+    assert pairs_of(pairs) == [("yes", "ja"), ("no", "nein")]
+    swapped = load_parallel(file=file, source_column="de", target_column="en")
+    assert pairs_of(swapped) == [("ja", "yes"), ("nein", "no")]
+
+
+def test_csv_cells_stay_as_they_are(tmp_path: Path) -> None:
+    cells = [
+        ("a\u2028b\u0085", 'say "x, y"'),
+        ("007", "NA"),
+        ("2025-03-03", "null"),
+        ("two\nlines", "1.0"),
+        ("c d", "e"),
+    ]
+    rows = "".join(f'"{a}","{b}"\n' for a, b in (("source", "target"), *((a, b.replace('"', '""')) for a, b in cells)))
+    file = write(tmp_path / "a.csv", rows.replace("c d", "c\rd"))
+    assert pairs_of(load_parallel(file=file)) == cells
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "a.tsv",
+            "a\tb\nc\n",
+            r"`.*a\.tsv` must have 2 cells as its first line has, but line 2 has 1 instead.*taken out",
+        ),
+        ("a.tsv", "a\tb\nc\td\te\n", "line 2 has 3 instead"),
+        (
+            "a.csv",
+            'source,target\n"a\nb",c\nd\n',
+            r"`.*a\.csv` must have 2 cells .* line 4 has 1 .* put in double quotes",
+        ),
+        (
+            "a.tsv",
+            "a\tb\tc\n",
+            r"first line of `.*a\.tsv` must name the columns 'source' and 'target', but is \['a', 'b', 'c'\]",
+        ),
+        (
+            "a.csv",
+            "en,de\n",
+            r"must name the columns 'source' and 'target', but is \['en', 'de'\] .* Set `source_column`",
+        ),
+        ("a.csv", "source,target\n", r"`.*a\.csv` must hold at least one pair, but holds only a header"),
+        (
+            "a.csv",
+            'source,target\n"a"b,c\n',
+            r"a\.csv` must be a CSV file, but line 2 cannot be read as such: .*doubled",
+        ),
+        ("a.csv", 'source,target\n"a,b\nc,d\n', r"a\.csv` must be a CSV file, but line 3 cannot be read"),
+        ("a.txt", "a\tb\n", r"`file` must end in \.tsv, .* but is .*a\.txt instead. Give two text files"),
+        ("a.jsonl", "{}\n", r"must have the field 'source', but line 1 of `.*a\.jsonl` has not. Set `source_column`"),
+        ("a.jsonl", '{"source": "a", "target": "b"}\n[1]\n', "must have the field 'source', but line 2"),
+        (
+            "a.jsonl",
+            '{"source": "a", "target": 7}\n',
+            "'target' must be a text, but is 7 in line 1 of .*Put it in quotes",
+        ),
+        ("a.jsonl", '\n{"source": \n', r"must be a JSON object, but line 2 of `.*a\.jsonl` is not: Expecting value"),
+        (
+            "a.jsonl",
+            '{"source": "\\ud800", "target": "b"}\n',
+            "'source' must be valid Unicode, .* surrogate pair in line 1",
+        ),
+        (
+            "a.parquet",
+            "no",
+            r"`.*a\.parquet` must be a Parquet file, but cannot be read as one: Parquet file size is 2",
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_an_error(tmp_path: Path, name: str, content: str, message: str) -> None:
+    file = write(tmp_path / name, content)
+    with pytest.raises(ValueError, match=message):
+        load_parallel(file=file)
+
+
+def test_jsonl_texts_stay_as_they_are(tmp_path: Path) -> None:
+    rows = [
+        {"id": 1, "translation": {"en": "2025-03-03", "de": "a\u2028b\r\n\0"}},
+        {"id": "two", "translation": {"en": None, "de": "blank"}},
+        {"translation": {"de": " \u0085c", "en": '"7"'}},
+    ]
+    file = write(tmp_path / "a.jsonl", "".join(json.dumps(row, ensure_ascii=row == rows[0]) + "\n" for row in rows))
+    pairs = load_parallel(file=file, source_column="translation.en", target_column="translation.de")
+    assert pairs_of(pairs) == [("2025-03-03", "a\u2028b\r\n\0"), ('"7"', " \u0085c")]
+
+
+TRANSLATIONS = {
+    "translation": [{"en": "a\u2028\r\0", "de": "b"}, {"en": None, "de": "c"}, {"en": "d", "de": '"e'}],
+    "number": [1, 2, 3],
+}
+
+
+def test_parquet_texts_stay_as_they_are_and_changed_files_are_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    columns = {"source_column": "translation.de", "target_column": "translation.en"}
+    datasets.Dataset.from_dict(TRANSLATIONS).to_parquet(file)
+    assert pairs_of(load_parallel(file=file, **columns)) == [("b", "a\u2028\r\0"), ('"e', "d")]
+    large = datasets.Features({"source": datasets.Value("large_string"), "target": datasets.Value("string")})
+    datasets.Dataset.from_dict({"source": ["x"], "target": ["y"]}, features=large).to_parquet(file)
+    pairs = load_parallel(file=file)
+    assert pairs_of(pairs) == [("x", "y")]
+    assert pairs.features["source"] == datasets.Value("string")
+
+
+def test_a_saved_dataset_is_loaded_with_its_split(tmp_path: Path) -> None:
+    features = datasets.Features(
+        {"translation": datasets.Translation(languages=["en", "de"]), "number": datasets.Value("int64")}
+    )
+    part = datasets.Dataset.from_dict(TRANSLATIONS, features=features, split="validation")
+    columns = {"source_column": "translation.en", "target_column": "translation.de"}
+    expected = [("a\u2028\r\0", "b"), ("d", '"e')]
+    datasets.DatasetDict({"train": part.select([0]), "test": part}).save_to_disk(tmp_path / "all")
+    assert pairs_of(load_parallel(dataset_name=str(tmp_path / "all"), split="test", **columns)) == expected
+    assert pairs_of(load_parallel(dataset_name=str(tmp_path / "all"), **columns)) == expected[:1]
+    part.save_to_disk(tmp_path / "one")
+    for split in ("train", "validation"):
+        assert pairs_of(load_parallel(dataset_name=str(tmp_path / "one"), split=split, **columns)) == expected
+    with pytest.raises(
+        ValueError, match=r"`split` must be one of those of `.*all` \(train, test\), but is 'dev' instead"
+    ):
+        load_parallel(dataset_name=str(tmp_path / "all"), split="dev", **columns)
+    with pytest.raises(ValueError, match=r"`split` must be .* \(train, validation\), but is 'test' instead"):
+        load_parallel(dataset_name=str(tmp_path / "one"), split="test", **columns)
+
+
+def test_a_column_must_exist_and_hold_texts(tmp_path: Path) -> None:
+    datasets.Dataset.from_dict(TRANSLATIONS).save_to_disk(tmp_path)
+    name = str(tmp_path)
+    names = r"\(translation\.en, translation\.de, number\)"
+    with pytest.raises(
+        ValueError, match=rf"`source_column` must be a column of `.*` {names}, but is 'source' instead"
+    ):
+        load_parallel(dataset_name=name)
+    with pytest.raises(
+        ValueError, match=r"`target_column` must be a column of texts, but 'number' .* holds Value\('int64'\)"
+    ):
+        load_parallel(dataset_name=name, source_column="translation.en", target_column="number")
+    with pytest.raises(ValueError, match="`target_column` must differ from `source_column`, but both are 'number'"):
+        load_parallel(dataset_name=name, source_column="number", target_column="number")
+
+
+def test_another_dataset_name_is_given_to_load_dataset(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def load_dataset(*arguments: Any, **options: Any) -> datasets.Dataset:
+        calls.append((arguments, options))
+        return datasets.Dataset.from_dict({"source": ["a"], "target": ["b"]})
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    assert pairs_of(load_parallel(dataset_name="some/corpus", dataset_config_name="de-en", split="dev")) == [
+        ("a", "b")
+    ]
+    assert calls == [(("some/corpus", "de-en"), {"split": "dev"})]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given"),
+    [
+        ({}, "none of them"),
+        ({"source": "a"}, "`source`"),
+        ({"target": "a", "dataset_name": "b"}, "`target` and `dataset_name`"),
+        ({"source": "a", "target": "b", "file": "c"}, "`source` and `target` and `file`"),
+    ],
+)
+def test_the_pairs_must_come_from_one_place(arguments: dict[str, str], given: str) -> None:
+    with pytest.raises(ValueError, match=f"`file`, or `dataset_name`, but given are {given} instead"):
+        load_parallel(**arguments)

@@ -1,0 +1,332 @@
+"""The translator gives each text its own translation, in order, whatever else is in the batch or in the text."""
+
+import logging
+from collections.abc import Iterator
+from itertools import count, islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from reference.tiny_models import random_sentences, tiny_model
+from transformers import PreTrainedTokenizerFast
+
+import hf_seq2seq
+from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration, Translator
+from hf_seq2seq.inference.translator import EXTRA_LENGTH
+
+
+START, END, UNKNOWN = 1, 2, 3
+NUM_LETTERS_TOKENS = 30  # of the fixture `letter_tokenizer`
+
+
+def letters_model(end_bias: float = 1.0, **overrides: Any) -> Seq2SeqTransformerForConditionalGeneration:
+    """A random model of letters whose outputs are of many lengths, some without an end."""
+    model = tiny_model(
+        **{"seed": 1, "norm_position": "pre", "max_position_embeddings": 256} | overrides,
+        vocab_size=NUM_LETTERS_TOKENS,
+        lm_head_bias=True,
+    )
+    with torch.no_grad():
+        for layer in model.model.decoder.layers:
+            for parameter in layer.parameters():
+                parameter *= 2  # the source and the tokens before weigh more than the head's bias
+        model.lm_head.bias[END] = end_bias
+        model.lm_head.bias[UNKNOWN] = -1e4  # decoding would leave it out
+    return model
+
+
+def random_texts(*lengths: int) -> list[str]:
+    sentences = random_sentences(lengths, vocab_size=NUM_LETTERS_TOKENS, seed=3)
+    return [" ".join("abcdefghijklmnopqrstuvwxyz"[token - 4] for token in sentence) for sentence in sentences]
+
+
+def generated_alone(translator: Translator, text: str, **settings: Any) -> str:
+    """What `generate` makes of one text with the paper's limit."""
+    inputs = translator.tokenizer(text, return_tensors="pt")
+    limit = inputs["input_ids"].shape[1] + EXTRA_LENGTH
+    tokens = translator.model.generate(**inputs, max_length=1 + limit, **settings)[0, 1:].tolist()
+    tokens = tokens[: tokens.index(END)] if END in tokens else tokens
+    return str(translator.tokenizer.decode(tokens, skip_special_tokens=True))
+
+
+@pytest.fixture
+def translator(letter_tokenizer: PreTrainedTokenizerFast) -> Translator:
+    return Translator(letters_model(), letter_tokenizer)
+
+
+def spy_on_batches(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
+    """The attention mask of every batch that is generated from now on."""
+    masks: list[torch.Tensor] = []
+    generate = translator.model.generate
+
+    def recorded(**inputs: Any) -> Any:
+        masks.append(inputs["attention_mask"])
+        return generate(**inputs)
+
+    monkeypatch.setattr(translator.model, "generate", recorded)
+    return masks
+
+
+# One text, several, many
+
+
+def test_a_text_gives_a_text_and_several_give_a_list_in_their_order(translator: Translator) -> None:
+    texts = random_texts(3, 9, 1, 6)
+    translations = translator(texts)
+    assert isinstance(translations, list)
+    assert translations == [translator(text) for text in texts]
+    assert len(set(translations)) == len(texts)
+    assert translator(iter(texts)) == translations
+    assert translator([]) == []
+
+
+@pytest.mark.parametrize("options", [{"beam_size": 1}, {"beam_size": 4}], ids=str)
+@pytest.mark.parametrize("norm_position", ["post", "pre"])
+def test_a_text_is_translated_alike_alone_and_in_a_batch(
+    norm_position: str, options: Any, letter_tokenizer: PreTrainedTokenizerFast
+) -> None:
+    """https://github.com/huggingface/transformers/issues/22707 and https://github.com/pytorch/text/pull/2096."""
+    translator = Translator(letters_model(norm_position=norm_position), letter_tokenizer)
+    texts = random_texts(2, 7, 15, 7, 3)
+    assert translator(texts, **options) == [translator(text, **options) for text in texts]
+
+
+def test_batches_hold_the_texts_by_length_within_the_token_budget(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translator.batch_tokens = 20
+    masks = spy_on_batches(translator, monkeypatch)
+    translator(random_texts(2, 30, 4, 2, 9, 3, 8, 2))
+    assert [mask.sum(-1).tolist() for mask in masks] == [[31], [10, 9], [5, 4, 3, 3], [3]]
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 6, 1024])
+def test_blank_texts_stay_blank_and_in_place(batch_tokens: int, translator: Translator) -> None:
+    """https://github.com/joeynmt/joeynmt/issues/183, https://github.com/OpenNMT/OpenNMT-py/issues/252,
+    https://github.com/awslabs/sockeye/issues/477 and https://github.com/sillsdev/silnlp/issues/136."""
+    translator.batch_tokens = batch_tokens
+    first, last = translator("a"), translator("b")
+    assert first != last
+    assert first
+    assert last
+    assert translator(["a", "", "  ", "b"]) == [first, "", "", last]
+    assert list(translator.stream(["a", "", "  ", "b"])) == [first, "", "", last]
+    assert translator(["", "\t", "\u00a0"]) == ["", "", ""]
+    assert translator("") == ""
+
+
+# The length limit
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_each_output_ends_50_tokens_after_its_own_source_s_length(
+    beam_size: int, letter_tokenizer: PreTrainedTokenizerFast
+) -> None:
+    translator = Translator(letters_model(end_bias=-1e4), letter_tokenizer)
+    translations = translator(random_texts(2, 7, 15), beam_size=beam_size)
+    assert [len(text.split()) for text in translations] == [3 + 50, 8 + 50, 16 + 50]  # sources count their end token
+
+
+@pytest.mark.parametrize("early_stopping", [True, False, "never"])
+def test_beam_search_in_a_batch_of_unequal_limits_equals_that_of_each_text_alone(
+    early_stopping: bool | str, letter_tokenizer: PreTrainedTokenizerFast
+) -> None:
+    """Some outputs end by themselves, some at their limit while the others go on."""
+    translator = Translator(letters_model(end_bias=0.0), letter_tokenizer)
+    translator.model.generation_config.early_stopping = early_stopping
+    texts = random_texts(1, 4, 9, 16, 25, 36)
+    translations = translator(texts)
+    assert translations == [generated_alone(translator, text) for text in texts]
+    num_at_limit = sum(
+        len(translation.split()) == len(text.split()) + 1 + EXTRA_LENGTH
+        for text, translation in zip(texts, translations, strict=True)
+    )
+    assert 0 < num_at_limit < len(texts)
+
+
+def test_what_beam_search_fills_finished_rows_with_is_no_part_of_a_translation(
+    letter_tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translator = Translator(letters_model(), letter_tokenizer)
+    monkeypatch.setattr(translator.model, "generate", lambda **_: torch.tensor([[START, 5, 6, END, END, 7]]))
+    assert translator("a") == "b c"
+
+
+# Streams
+
+
+def test_a_stream_gives_what_a_call_gives(translator: Translator) -> None:
+    texts = random_texts(*range(1, 13))
+    assert list(translator.stream(texts)) == translator(texts)
+    assert list(translator.stream(texts, window=1, beam_size=1)) == translator(texts, beam_size=1)
+    assert [len(window) for window in translator.windows(texts)] == [1, 8, 3]
+    assert [len(window) for window in translator.windows(texts, window=5)] == [1, 5, 5, 1]
+    assert list(translator.stream([])) == []
+
+
+def test_a_stream_reads_no_more_than_a_window_ahead(translator: Translator) -> None:
+    num_read = 0
+
+    def endless_texts() -> Iterator[str]:
+        nonlocal num_read
+        for num_read in count(1):
+            yield "a b c"
+
+    stream = translator.stream(endless_texts(), window=10, beam_size=1)
+    assert num_read == 0
+    next(stream)
+    assert num_read == 1
+    assert len(list(islice(stream, 19))) == 19
+    assert num_read == 1 + 8 + 10 + 10
+
+
+def test_where_the_texts_raise_those_before_are_translated_first(translator: Translator) -> None:
+    def texts() -> Iterator[str]:
+        yield from ("a", "b", "c")
+        raise OSError("the disk is gone")
+
+    stream = translator.stream(texts())
+    assert [next(stream) for _ in range(3)] == translator(["a", "b", "c"])
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(stream)
+
+
+# What a text may be
+
+
+def test_a_text_longer_than_the_model_was_trained_on_is_warned_of_once_with_its_number(
+    letter_tokenizer: PreTrainedTokenizerFast, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    translator = Translator(letters_model(), letter_tokenizer)
+    translator.tokenizer.model_max_length = 5
+    try:
+        texts = random_texts(4, 5, 3, 2, 8, 9)
+        assert list(translator.stream(texts)) == [translator(text) for text in texts]
+        caplog.clear()
+        list(translator.stream(texts))
+        assert [record.levelno for record in caplog.records] == [logging.WARNING]
+        assert caplog.messages[0].startswith("Lines 2, 5 and 6: longer than the 5 tokens that the model was trained on")
+        caplog.clear()
+        translator(random_texts(20))
+        assert [message[:7] for message in caplog.messages] == ["Line 1:"]
+        caplog.clear()
+        translator(random_texts(*[6] * 12))
+        assert caplog.messages[0].startswith("Lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more: ")
+    finally:
+        translator.tokenizer.model_max_length = int(1e30)
+    assert capfd.readouterr().err == ""  # the tokenizer does not warn in words of its own
+
+
+def test_where_learned_positions_end_a_text_is_cut_with_a_warning_and_its_output_ends(
+    letter_tokenizer: PreTrainedTokenizerFast, caplog: pytest.LogCaptureFixture
+) -> None:
+    """https://github.com/huggingface/transformers/issues/11958 and https://github.com/facebookresearch/fairseq/issues/119."""
+    model = letters_model(-1e4, position_embedding_type="learned", max_position_embeddings=8)
+    translator = Translator(model, letter_tokenizer)
+    longer, fitting = "a b c d e f g h i", "a b c d e f g"
+    for beam_size in (1, 4):
+        whole, cut = translator([fitting, longer], beam_size=beam_size)
+        assert cut == whole
+        assert len(whole.split()) == 8
+    assert caplog.messages == [
+        "Line 2: only the first 8 tokens are translated, since the model has no positions for more."
+    ] * 2
+
+
+def test_a_token_outside_the_vocabulary_is_named_with_its_line(letter_tokenizer: PreTrainedTokenizerFast) -> None:
+    translator = Translator(tiny_model(vocab_size=28), letter_tokenizer)
+    assert translator("v w x")
+    with pytest.raises(ValueError, match=r"vocabulary \(28\), but the token 'z' in line 10 has the id 29 instead"):
+        list(translator.stream(["a"] * 9 + ["y z"]))
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\r"])
+def test_a_line_break_that_the_model_writes_is_a_space(line_break: str) -> None:
+    tokenizer = hf_seq2seq.train_tokenizer(iter(["some text"]), vocab_size=300)
+    model = tiny_model(vocab_size=len(tokenizer), lm_head_bias=True)
+    with torch.no_grad():
+        model.lm_head.bias[tokenizer(line_break)["input_ids"][0]] = 1e4
+    translation = Translator(model, tokenizer)("some")
+    assert translation.isspace()
+    assert set(translation) == {" "}
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["a", None], "`texts` must be strings, but the one of line 2 is None instead"),
+        (["a", "b\ud800"], "`texts` must be valid Unicode, but line 2 holds half of a surrogate pair"),
+    ],
+)
+def test_what_is_no_text_is_refused_with_its_number(texts: Any, message: str, translator: Translator) -> None:
+    with pytest.raises(ValueError, match=message):
+        translator(texts)
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [
+        ({}, {}),
+        ({"beam_size": 1}, {"num_beams": 1, "early_stopping": False, "length_penalty": 1.0}),
+        ({"beam_size": 2}, {"num_beams": 2}),
+        ({"length_penalty": -2.0}, {"length_penalty": -2.0}),
+        ({"beam_size": 3, "length_penalty": 3.0}, {"num_beams": 3, "length_penalty": 3.0}),
+    ],
+    ids=str,
+)
+def test_options_are_those_of_the_search_and_the_models_own_by_default(
+    options: Any, settings: dict[str, Any], letter_tokenizer: PreTrainedTokenizerFast
+) -> None:
+    translator = Translator(letters_model(end_bias=0.5), letter_tokenizer)
+    translator.model.generation_config.num_beams = 5
+    texts = random_texts(1, 4, 9, 16, 25)
+    assert translator(texts, **options) == [generated_alone(translator, text, **settings) for text in texts]
+
+
+def test_options_are_checked_before_any_text_is_read(translator: Translator) -> None:
+    with pytest.raises(ValueError, match="`beam_size` must be at least 1, but is 0 instead"):
+        translator("a", beam_size=0)
+    with pytest.raises(ValueError, match="`beam_size` must be at least 1, but is -1 instead"):
+        translator.stream(["a"], beam_size=-1)
+    with pytest.raises(ValueError, match="`window` must be at least 1, but is 0 instead"):
+        translator.stream(["a"], window=0)
+    with pytest.raises(ValueError, match="`batch_tokens` must be at least 1, but is 0 instead"):
+        Translator(translator.model, translator.tokenizer, batch_tokens=0)
+
+
+def test_a_model_in_training_mode_translates_without_dropout(letter_tokenizer: PreTrainedTokenizerFast) -> None:
+    model = letters_model(dropout=0.5).train()
+    translator = Translator(model, letter_tokenizer)
+    assert translator("a b c") == translator("a b c")
+    assert not model.training
+
+
+# Loading
+
+
+@pytest.fixture
+def folder(translator: Translator, tmp_path: Path) -> Path:
+    translator.model.save_pretrained(tmp_path)
+    translator.tokenizer.save_pretrained(tmp_path)
+    return tmp_path
+
+
+def test_a_saved_model_translates_as_the_one_in_memory(folder: Path, translator: Translator) -> None:
+    texts = random_texts(2, 7)
+    for path in (folder, str(folder)):
+        assert hf_seq2seq.Translator.from_pretrained(path, device="cpu")(texts) == translator(texts)
+    loaded = Translator.from_pretrained(folder, device=torch.device("cpu"), dtype="bfloat16", batch_tokens=7)
+    assert loaded.model.dtype == torch.bfloat16
+    assert loaded.batch_tokens == 7
+    assert loaded(texts[0])
+
+
+def test_a_device_that_is_not_there_is_named(folder: Path) -> None:
+    with pytest.raises(ValueError, match="`device` must be one that torch finds on this machine, but is 'gpu' instead"):
+        Translator.from_pretrained(folder, device="gpu")
+    with pytest.raises(ValueError, match="`device` must be .*, but is 'cuda:99' instead"):
+        Translator.from_pretrained(folder, device="cuda:99")

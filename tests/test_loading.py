@@ -1,0 +1,101 @@
+"""A folder that is no model, or a damaged one, is named with what is wrong with it."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from reference.tiny_models import tiny_model
+
+from hf_seq2seq.loading import load_model, load_tokenizer
+from hf_seq2seq.tokenization import train_tokenizer
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A whole model with its tokenizer."""
+    folder = tmp_path / "model"
+    tiny_model().save_pretrained(folder)
+    train_tokenizer(iter(["a b c"]), vocab_size=50, kind="char").save_pretrained(folder)
+    return folder
+
+
+def change_config(**fields: object) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+    return change
+
+
+def cut(name: str, size: int) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:size]) and None
+
+
+def remove(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def test_a_saved_model_comes_back_whole_with_fields_changed(folder: Path) -> None:
+    model = load_model(folder, dtype="bfloat16", dropout=0.3)
+    assert model.dtype == torch.bfloat16
+    assert model.config.dropout == model.model.encoder.layers[0].dropout == 0.3
+    assert not model.training
+    reloaded = load_model(str(folder))
+    for name, weight in tiny_model().state_dict().items():
+        assert torch.equal(reloaded.state_dict()[name], weight)
+    assert reloaded.generation_config.num_beams == 4
+    assert load_tokenizer(folder)("ab")["input_ids"][-1] == 2
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (cut("model.safetensors", -1), "safetensors files of `.*model` must be whole, but one is cut short .*earlier"),
+        (cut("model.safetensors", 100), "safetensors files of `.*model` must be whole, but one is cut short"),
+        (cut("model.safetensors", 0), "safetensors files of `.*model` must be whole, but one is cut short"),
+        (remove("model.safetensors"), "`.*model` must be a model's folder, .* but holds config.json, generation_con"),
+        (
+            lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
+            r"must be a model's folder, .* but holds .* instead\..*pickle files \(.bin, .pt\) are not read",
+        ),
+        (remove("config.json"), "`.*model` must be a model's folder, with config.json"),
+        (cut("config.json", 50), "`.*config.json` must be JSON, but is not"),
+        (change_config(model_type="marian"), "`model_type` .* must be 'seq2seq_transformer', but is 'marian' instead"),
+        (change_config(d_model=15), "The config of `.*model` must be valid, but is not: `d_model` must be a multiple"),
+        (change_config(d_model=32), "weights of `.*model` must have the sizes that its config.json says, but some"),
+        (change_config(encoder_layers=3), "weights of `.*model` must be those .* but 12 are missing or left over"),
+        (change_config(encoder_layers=1), "weights of `.*model` must be those .* but 12 are missing or left over"),
+        (lambda folder: shutil.rmtree(folder), "`.*model` must be the folder of a model, or the name of a repository"),
+    ],
+)
+def test_what_is_wrong_with_a_model_is_named(damage: Callable[[Path], None], message: str, folder: Path) -> None:
+    damage(folder)
+    with pytest.raises((ValueError, OSError), match=message):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (remove("tokenizer.json"), "`.*model` must hold the files of a tokenizer .* but they are missing or damaged"),
+        (cut("tokenizer.json", 100), "`.*model` must hold the files of a tokenizer"),
+        (cut("tokenizer_config.json", 100), "`.*model` must hold the files of a tokenizer"),
+        (lambda folder: (folder / "tokenizer.json").write_text("{}"), "`.*model` must hold the files of a tokenizer"),
+        (remove("tokenizer_config.json"), "tokenizer of `.*model` must have a `pad_token`, but has none"),
+        (lambda folder: shutil.rmtree(folder), "`.*model` must be the folder of a tokenizer, or the name of a reposi"),
+    ],
+)
+def test_what_is_wrong_with_a_tokenizer_is_named(damage: Callable[[Path], None], message: str, folder: Path) -> None:
+    damage(folder)
+    with pytest.raises((ValueError, OSError), match=message):
+        load_tokenizer(folder)
+
+
+def test_code_that_travels_with_a_model_is_not_run(folder: Path) -> None:
+    change_config(auto_map={"AutoConfig": "evil.Config", "AutoModelForSeq2SeqLM": "evil.Model"})(folder)
+    (folder / "evil.py").write_text("raise RuntimeError('run')")
+    load_model(folder)
+    load_tokenizer(folder)

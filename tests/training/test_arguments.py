@@ -1,0 +1,202 @@
+"""Settings come from a file and the command line, and a mistake in either is named with its way out."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from huggingface_hub.errors import StrictDataclassError
+
+from hf_seq2seq import Seq2SeqTransformerConfig
+from hf_seq2seq.training.arguments import (
+    DataArguments,
+    ModelArguments,
+    Seq2SeqTransformerTrainingArguments,
+    config_field_names,
+    parse_arguments,
+)
+
+
+PAIRS = ["--train_source", "a.en", "--train_target", "a.de"]
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> list[str]:
+    return ["--output_dir", str(tmp_path / "out")]
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_every_field_of_the_config_is_an_option_with_the_config_s_own_words() -> None:
+    options = {field.name: field for field in dataclasses.fields(ModelArguments)}
+    own = set(Seq2SeqTransformerConfig.__annotations__) - {"is_encoder_decoder", "use_cache"}
+    own &= {field.name for field in dataclasses.fields(Seq2SeqTransformerConfig)}
+    assert own == set(config_field_names())
+    assert own <= options.keys()
+    assert all(options[name].default is None for name in own)
+    assert options["key_dim"].metadata["help"].startswith("Width d_k of queries and keys in each head;")
+    assert options["dropout"].metadata["help"].endswith("(section 5.4).")
+    assert all(options[name].metadata["help"] for name in own)
+
+
+@pytest.mark.parametrize("suffix", [".yaml", ".json"])
+def test_the_command_line_overrides_the_file(suffix: str, tmp_path: Path, output: list[str]) -> None:
+    values: dict[str, Any] = {
+        "train_source": "a.en",
+        "train-target": "a.de",
+        "d_model": 64,
+        "attention_bias": True,
+        "use_cache": False,
+        "activation_function": "gelu",
+        "learning_rate": 0.002,
+        "lr_scheduler_kwargs": {"timescale": 7},
+        "include_for_metrics": ["inputs", "loss"],
+        "run_name": None,
+        "max_steps": 5,
+    }
+    text = json.dumps(values)
+    if suffix == ".yaml":
+        text = text.replace("0.002", "2e-3")  # YAML 1.1 reads this as text
+    config = write(tmp_path / f"config{suffix}", text)
+    model, data, training = parse_arguments([config, *output, "--max_steps", "-1", "--d-model=32", "--dropout", "0"])
+    assert (data.train_source, data.train_target) == ("a.en", "a.de")
+    assert model.config_values() == {
+        "d_model": 32,
+        "attention_bias": True,
+        "activation_function": "gelu",
+        "dropout": 0.0,
+    }
+    assert training.max_steps == -1
+    assert training.learning_rate == 0.002
+    assert training.lr_scheduler_kwargs == {"timescale": 7}
+    assert training.include_for_metrics == ["inputs", "loss"]
+    assert training.use_cache is False
+
+
+def test_defaults_are_the_paper_s_optimizer_and_a_saved_model_with_a_cache(output: list[str]) -> None:
+    _, data, training = parse_arguments([*PAIRS, *output])
+    assert (training.adam_beta1, training.adam_beta2, training.adam_epsilon) == (0.9, 0.98, 1e-9)
+    assert training.label_smoothing_factor == 0.1
+    assert training.lr_scheduler_type == "inverse_sqrt"
+    assert training.get_warmup_steps(2000) == 200
+    assert training.use_cache
+    assert training.eval_strategy == "no"
+    assert not training.logging_nan_inf_filter
+    assert training.use_cpu is not torch.accelerator.is_available()
+    assert data.max_length == 256
+
+
+def test_what_was_not_given_follows_from_what_was(output: list[str]) -> None:
+    _, _, paper = parse_arguments([*PAIRS, *output, "--paper_schedule"])
+    assert paper.get_warmup_steps(10**6) == 4000
+    validation = ["--validation_source", "b.en", "--validation_target", "b.de"]
+    _, data, validated = parse_arguments([*PAIRS, *output, *validation])
+    assert validated.eval_strategy == "steps"
+    assert data.has_validation
+    _, _, tuned = parse_arguments([*PAIRS, *output, "--model_name_or_path", "out", "--dropout", "0.3"])
+    assert tuned.learning_rate == 1e-4
+    _, _, tuned = parse_arguments([*PAIRS, *output, "--model_name_or_path", "out", "--learning_rate", "1"])
+    assert tuned.learning_rate == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (["--d_modle", "8"], "`d_modle` in the command line must be a field .* Nearest: d_model"),
+        (["--train-sauce=x"], "`train_sauce` in the command line .* Nearest: train_source"),
+        (["--qqqq"], "`qqqq` in the command line .* `hf-seq2seq train --help` lists all fields"),
+        (["--d_model", "wide"], "[Aa]rgument --d_model.*: invalid int value: 'wide'"),
+        (["--norm_position", "both"], "[Aa]rgument --norm_position.*: invalid choice: 'both'"),
+        (["--preset", "huge"], "[Aa]rgument --preset: invalid choice: 'huge' .*C-N2"),
+        (["--seed", "1", "2"], "Each value must follow its `--field`, but '2' follows none"),
+        (["--d_model", "30"], "`d_model` must be a multiple of `encoder_attention_heads`"),
+        (["--dropout", "2"], "`dropout` must be at least 0 and below 1, but is 2.0 instead"),
+        (["--label_smoothing_factor", "1"], "`label_smoothing_factor` must be at least 0 and below 1, but is 1.0"),
+        (["--tokens_per_batch", "0"], "`tokens_per_batch` must be at least 1, but is 0 instead"),
+        (["--max_length", "1"], "`max_length` must be at least 2, .* but is 1 instead"),
+        (["--model_name_or_path", "m", "--preset", "big"], "`preset` must not be given together with `model_name_or"),
+        (["--model_name_or_path", "m", "--d_model", "8"], r"`d_model` .* \('m'\), which decides it, but is 8 instead"),
+        (
+            ["--model_name_or_path", "m", "--tokenizer", "t"],
+            "`tokenizer` must not be given together with `model_na",
+        ),
+        (["--tokenizer", "t", "--vocab_size", "9"], r"`vocab_size` .* `tokenizer` \('t'\), .* but is 9 instead"),
+        (["--tokenizer", "t", "--tokenizer_kind", "bpe"], "`tokenizer_kind` must not be given together with `tokeni"),
+        (["--train_file", "x.tsv"], "one of `train_source` .* given are `train_source` and `train_file` instead"),
+        (["--validation_source", "v.en"], r"`validation_target` must name .* `validation_source` \('v.en'\)"),
+        (["--validation_file", "v", "--validation_split", "v"], "given are `validation_file` and `validation_split`"),
+        (["--train_split", "x"], "`train_split` must be given together with `dataset_name`"),
+        (["--paper_schedule", "--learning_rate", "1"], "`learning_rate` must not be given together with `paper_sche"),
+        (
+            ["--tokens_per_batch", "9", "--per_device_train_batch_size", "9"],
+            "`per_device_train_batch_size` must not be given together with `tokens_per_batch`",
+        ),
+        (["--eval_strategy", "epoch"], "`eval_strategy` must come with validation pairs, but none are given"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_named(wrong: list[str], message: str, output: list[str]) -> None:
+    with pytest.raises((ValueError, StrictDataclassError), match=message):
+        parse_arguments([*PAIRS, *output, *wrong])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "The training pairs must come from one of .* given are none of them instead"),
+        (["--train_source", "a"], r"`train_target` must name the other side of `train_source` \('a'\)"),
+        (["--train_target", "a"], r"`train_source` must name the other side of `train_target` \('a'\)"),
+    ],
+)
+def test_pairs_that_are_missing_or_have_one_side_are_named(
+    arguments: list[str], message: str, output: list[str]
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_arguments([*arguments, *output])
+
+
+def test_the_output_folder_must_be_given() -> None:
+    with pytest.raises(ValueError, match=r"^`output_dir` must be given: the folder of the trained model\.$"):
+        parse_arguments(PAIRS)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("c.yaml", "d_modle: 8", r"`d_modle` in `.*c.yaml` must be a field .* Nearest: d_model"),
+        ("c.yaml", "a: [", "`.*c.yaml` must be valid YAML, but is not: while parsing"),
+        ("c.json", "{", "`.*c.json` must be valid JSON, but is not: Expecting"),
+        ("c.yaml", "- d_model", "`.*c.yaml` must be a mapping of fields to values, but is a list instead"),
+        ("c.txt", "", r"The first argument must be a .yaml, .yml or .json file or a `--field`, but is '.*c.txt'"),
+        ("c.yaml", None, "`.*c.yaml` must be a file with settings, but does not exist"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named_with_the_file(
+    name: str, text: str | None, message: str, tmp_path: Path, output: list[str]
+) -> None:
+    path = str(tmp_path / name) if text is None else write(tmp_path / name, text)
+    with pytest.raises((ValueError, OSError), match=message):
+        parse_arguments([path, *PAIRS, *output])
+
+
+def test_help_lists_the_options_of_all_three_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        parse_arguments(["--help"])
+    assert exit_.value.code == 0
+    text = capsys.readouterr().out
+    assert "usage: hf-seq2seq train [CONFIG.yaml] --output_dir DIR" in text
+    for option in ("--key_dim", "--train_source", "--tokens_per_batch", "--bf16"):
+        assert option in text
+
+
+def test_arguments_made_in_python_are_checked_too() -> None:
+    with pytest.raises(ValueError, match="`preset` must not be given together with `model_name_or_path`"):
+        ModelArguments(model_name_or_path="m", preset="base")
+    with pytest.raises(ValueError, match="The training pairs must come from one of"):
+        DataArguments()
+    with pytest.raises(ValueError, match="`tokens_per_batch` must be at least 1, but is -3 instead"):
+        Seq2SeqTransformerTrainingArguments(output_dir="x", tokens_per_batch=-3)

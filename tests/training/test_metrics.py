@@ -1,0 +1,72 @@
+"""Scores are sacreBLEU's own, and nothing is lost on the way from token ids to them."""
+
+import numpy as np
+import pytest
+import sacrebleu
+from transformers import EvalPrediction, PreTrainedTokenizerFast
+
+from hf_seq2seq.tokenization import train_tokenizer
+from hf_seq2seq.training.metrics import generation_metrics, score
+
+
+HYPOTHESES = ["the cat sat on the mat", "a dog, it barked", ""]
+REFERENCES = ["the cat sat on a mat", "a dog, it barked", "nothing"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerFast:
+    return train_tokenizer(iter(REFERENCES), vocab_size=100, kind="char")
+
+
+def test_scores_are_those_of_sacrebleu_with_its_signatures() -> None:
+    scores = score(HYPOTHESES, REFERENCES)
+    assert scores["bleu"] == sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score
+    assert scores["chrf"] == sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score
+    assert "tok:13a" in scores["bleu_signature"]
+    assert "nc:6" in scores["chrf_signature"]
+    assert scores["exact_match"] == pytest.approx(100 / 3)
+
+
+@pytest.mark.parametrize(
+    ("references", "tokenizer_name"),
+    [
+        (["2025年3月3日星期一", "三百四十二", "OK"], "zh"),
+        (["二〇二五年の三月です", "はい", "OK"], "char"),
+        (["a 年 b", "c d", "e f"], "13a"),
+    ],
+)
+def test_scripts_without_spaces_are_cut_into_characters(references: list[str], tokenizer_name: str) -> None:
+    scores = score(references, references)
+    assert f"tok:{tokenizer_name}|" in scores["bleu_signature"]
+    if tokenizer_name != "13a":
+        assert scores["bleu"] == pytest.approx(100)
+
+
+@pytest.mark.parametrize(("hypotheses", "references"), [([], []), (["a"], ["a", "b"])])
+def test_unequal_numbers_are_refused(hypotheses: list[str], references: list[str]) -> None:
+    numbers = f"{len(hypotheses)} for {len(references)} instead"
+    with pytest.raises(ValueError, match=f"`hypotheses` must be as many as `references` .*{numbers}"):
+        score(hypotheses, references)
+
+
+def test_padding_of_minus_100_is_no_token_and_drops_nothing(tokenizer: PreTrainedTokenizerFast) -> None:
+    """https://github.com/huggingface/transformers/issues/22634.
+
+    Rows of unequal length, as the trainer joins them over batches: -100 at the end of predictions and of labels; after
+    their end, predictions repeat `</s>`.
+    """
+    predictions = np.full((3, 40), -100)
+    labels = np.full((3, 30), -100)
+    for row, (hypothesis, reference) in enumerate(zip(HYPOTHESES, REFERENCES, strict=True)):
+        ids = [1, *tokenizer(hypothesis)["input_ids"], *[2] * row]
+        predictions[row, : len(ids)] = ids
+        ids = tokenizer(reference)["input_ids"]
+        labels[row, : len(ids)] = ids
+    before = predictions.copy()
+
+    metrics = generation_metrics(tokenizer)(EvalPrediction(predictions=predictions, label_ids=labels))
+
+    expected = score(HYPOTHESES, REFERENCES)
+    assert metrics == {name: expected[name] for name in ("bleu", "chrf", "exact_match")}
+    assert all(isinstance(value, float) for value in metrics.values())
+    assert (predictions == before).all()

@@ -1,0 +1,41 @@
+"""The paper's learning rate, against values worked out by hand."""
+
+import pytest
+import torch
+
+from hf_seq2seq.training.schedule import paper_learning_rate, paper_schedule
+
+
+@pytest.mark.parametrize(
+    ("step", "rate"),
+    [
+        (1, 1.746928e-7),  # 512^-0.5 4000^-1.5
+        (1000, 1.746928e-4),
+        (4000, 6.987712e-4),  # the peak, 512^-0.5 4000^-0.5
+        (16000, 3.493856e-4),  # 4 times the steps, half the rate
+        (100000, 1.397542e-4),
+    ],
+)
+def test_the_rate_is_that_of_equation_3_for_the_base_model(step: int, rate: float) -> None:
+    assert paper_learning_rate(step, 512) == pytest.approx(rate, rel=1e-6)
+
+
+def test_without_warm_up_the_rate_falls_from_the_first_step() -> None:
+    assert paper_learning_rate(1, 16, 0) == 0.25
+    assert paper_learning_rate(4, 16, 0) == 0.125
+
+
+@pytest.mark.parametrize(("name", "arguments"), [("step", (0, 8)), ("d_model", (1, 0)), ("warmup_steps", (1, 8, -1))])
+def test_an_argument_out_of_range_is_named(name: str, arguments: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=rf"^`{name}` must be at least [01], but is -?[01] instead\.$"):
+        paper_learning_rate(*arguments)
+
+
+def test_the_scheduler_gives_each_group_the_paper_s_rate_whatever_it_had() -> None:
+    groups = [{"params": [torch.zeros(1)], "lr": 0.5}, {"params": [torch.zeros(1)]}]
+    optimizer = torch.optim.SGD(groups, lr=3.0)
+    scheduler = paper_schedule(optimizer, d_model=16, warmup_steps=2)
+    for step in range(1, 6):
+        assert [group["lr"] for group in optimizer.param_groups] == [paper_learning_rate(step, 16, 2)] * 2
+        optimizer.step()
+        scheduler.step()

@@ -1,0 +1,341 @@
+"""Our trainer and the stock one take the right steps with our model, and save and resume it whole."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset
+from reference.tiny_models import random_sentences, tiny_model
+from safetensors import safe_open
+from torch import Tensor
+from transformers import (
+    DataCollatorForSeq2Seq,
+    PreTrainedTokenizerFast,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    TrainerCallback,
+)
+
+from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration
+from hf_seq2seq.data.collator import Seq2SeqCollator
+from hf_seq2seq.tokenization import train_tokenizer
+from hf_seq2seq.training.arguments import Seq2SeqTransformerTrainingArguments
+from hf_seq2seq.training.schedule import paper_learning_rate
+from hf_seq2seq.training.trainer import Seq2SeqTransformerTrainer
+
+
+Model = Seq2SeqTransformerForConditionalGeneration
+Gradients = dict[str, Tensor]
+
+SOURCES = random_sentences((3, 9, 5, 1, 7, 4, 8, 2), seed=1)
+TARGETS = random_sentences((8, 2, 4, 6, 1, 9, 3, 5), seed=2)
+TIED = {"model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"}
+
+both_smoothings = pytest.mark.parametrize("smoothing", [0.0, 0.1], ids=["plain", "smoothed"])
+both_trainers = pytest.mark.parametrize("stock", [False, True], ids=["our trainer", "the stock trainer"])
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerFast:
+    return train_tokenizer(iter(["abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKLMNOPQRS"]), vocab_size=50, kind="char")
+
+
+@pytest.fixture
+def dataset() -> Dataset:
+    pairs = zip(SOURCES, TARGETS, strict=True)
+    return Dataset.from_list(
+        [{"input_ids": s, "labels": [*t[:-1], 2], "length": max(len(s), len(t))} for s, t in pairs]
+    )
+
+
+def make_trainer(
+    model: Model,
+    dataset: Dataset,
+    tokenizer: PreTrainedTokenizerFast,
+    folder: Path,
+    *,
+    stock: bool = False,
+    trainer_options: dict[str, Any] | None = None,
+    **overrides: Any,
+) -> Seq2SeqTrainer:
+    """A trainer that goes through the dataset in order, without updates unless a learning rate is given."""
+    settings: dict[str, Any] = {
+        "output_dir": str(folder),
+        "use_cpu": True,
+        "learning_rate": 0.0,
+        "max_grad_norm": 0.0,
+        "num_train_epochs": 1,
+        "train_sampling_strategy": "sequential",
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "label_smoothing_factor": 0.0,
+        "per_device_train_batch_size": 8,
+    }
+    arguments = Seq2SeqTrainingArguments if stock else Seq2SeqTransformerTrainingArguments
+    collator = DataCollatorForSeq2Seq if stock else Seq2SeqCollator
+    return (Seq2SeqTrainer if stock else Seq2SeqTransformerTrainer)(
+        model=model,
+        args=arguments(**(settings | overrides)),
+        train_dataset=dataset,
+        eval_dataset=dataset,
+        data_collator=collator(tokenizer, model=model),
+        processing_class=tokenizer,
+        **(trainer_options or {}),
+    )
+
+
+class Recorder(TrainerCallback):
+    """Keeps the gradients of each update."""
+
+    def __init__(self) -> None:
+        self.gradients: list[Gradients] = []
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        parameters = kwargs["model"].named_parameters()
+        self.gradients.append({name: parameter.grad.clone() for name, parameter in parameters})
+
+
+def logged(trainer: Seq2SeqTrainer, name: str) -> list[float]:
+    return [entry[name] for entry in trainer.state.log_history if name in entry]
+
+
+def hand_made_loss(model: Model, dataset: Dataset, smoothing: float) -> Tensor:
+    """The mean over all target tokens of the loss of each pair by itself, without padding, from its logits."""
+    total, count = torch.zeros(()), 0
+    for pair in dataset:
+        labels = torch.tensor([pair["labels"]])
+        decoder_input_ids = torch.cat((torch.tensor([[1]]), labels[:, :-1]), dim=1)
+        logits = model(input_ids=torch.tensor([pair["input_ids"]]), decoder_input_ids=decoder_input_ids).logits
+        log_probabilities = logits.log_softmax(dim=-1)
+        at_label = log_probabilities.gather(-1, labels[..., None]).squeeze(-1)
+        total = total - ((1 - smoothing) * at_label + smoothing * log_probabilities.mean(dim=-1)).sum()
+        count += labels.numel()
+    return total / count
+
+
+@both_trainers
+@both_smoothings
+@pytest.mark.parametrize(
+    ("batch_size", "accumulated"), [(8, 1), (1, 8), (2, 4), (1, 3)], ids=["8", "8 x 1", "4 x 2", "3 x 1, last 2 x 1"]
+)
+def test_gradients_and_losses_do_not_depend_on_accumulation(
+    batch_size: int,
+    accumulated: int,
+    smoothing: float,
+    stock: bool,
+    dataset: Dataset,
+    tokenizer: PreTrainedTokenizerFast,
+    tmp_path: Path,
+) -> None:
+    """https://github.com/huggingface/transformers/issues/46731, https://github.com/huggingface/transformers/issues/47688.
+
+    Also https://github.com/huggingface/transformers/issues/10452: smoothing in the stock trainer takes the labels away.
+    """
+    model = tiny_model()
+    recorder = Recorder()
+    trainer = make_trainer(
+        model,
+        dataset,
+        tokenizer,
+        tmp_path,
+        stock=stock,
+        label_smoothing_factor=smoothing,
+        per_device_train_batch_size=batch_size,
+        gradient_accumulation_steps=accumulated,
+        trainer_options={"callbacks": [recorder]},
+    )
+    trainer.train()
+
+    window = batch_size * accumulated
+    windows = [dataset.select(range(start, min(start + window, 8))) for start in range(0, 8, window)]
+    assert len(recorder.gradients) == len(windows)
+    for update, pairs in enumerate(windows):
+        model.zero_grad()
+        loss = hand_made_loss(model.eval(), pairs, smoothing)
+        loss.backward()
+        assert logged(trainer, "loss")[update] == pytest.approx(loss.item(), abs=1e-5)
+        for name, parameter in model.named_parameters():
+            torch.testing.assert_close(recorder.gradients[update][name], parameter.grad, atol=1e-6, rtol=1e-5)
+
+
+@both_trainers
+@both_smoothings
+def test_the_evaluation_loss_is_reported_and_ours_is_unsmoothed(
+    smoothing: float, stock: bool, dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    model = tiny_model()
+    trainer = make_trainer(model, dataset, tokenizer, tmp_path, stock=stock, label_smoothing_factor=smoothing)
+    expected = hand_made_loss(model, dataset, smoothing if stock else 0.0).item()
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, abs=1e-5)
+
+
+@both_trainers
+def test_evaluation_by_generation_goes_beyond_20_tokens_and_leaves_the_defaults(
+    stock: bool, dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    """https://github.com/huggingface/transformers/issues/16664, https://github.com/huggingface/transformers/issues/28793.
+
+    Two evaluation batches: the stock trainer sets what is unset after the first.
+    """
+    model = tiny_model(lm_head_bias=True)
+    with torch.no_grad():
+        model.lm_head.bias[2] = -1e4  # no output ever ends by itself
+    before = model.generation_config.to_dict()
+    trainer = make_trainer(
+        model,
+        dataset.select(range(4)),
+        tokenizer,
+        tmp_path,
+        stock=stock,
+        predict_with_generate=True,
+        per_device_eval_batch_size=2,
+        trainer_options={"compute_metrics": lambda prediction: {"width": prediction.predictions.shape[1]}},
+    )
+    assert trainer.evaluate(num_beams=1)["eval_width"] == model.generation_config.max_length == 256
+    assert trainer.predict(dataset.select(range(2)), num_beams=1, max_length=30).predictions.shape[1] == 256
+    assert (trainer.predict(dataset.select(range(2)), num_beams=1, max_length=30).predictions[:, 30:] == 0).all()
+
+    trainer.save_model(str(tmp_path / "saved"))
+    config = json.loads((tmp_path / "saved" / "config.json").read_text())
+    saved = json.loads((tmp_path / "saved" / "generation_config.json").read_text())
+    assert not {"max_length", "num_beams", "length_penalty", "early_stopping"} & config.keys()
+    for name in ("max_length", "num_beams", "length_penalty", "early_stopping", "suppress_tokens"):
+        assert saved[name] == before[name]
+    assert Model.from_pretrained(tmp_path / "saved").generation_config.num_beams == 4
+
+
+def test_generation_max_length_limits_evaluation(
+    dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    """https://github.com/huggingface/transformers/issues/24427."""
+    model = tiny_model(lm_head_bias=True)
+    with torch.no_grad():
+        model.lm_head.bias[2] = -1e4
+    trainer = make_trainer(
+        model,
+        dataset,
+        tokenizer,
+        tmp_path,
+        predict_with_generate=True,
+        generation_max_length=33,
+        trainer_options={"compute_metrics": lambda p: {"length": int((p.predictions > 0).sum(axis=1).max())}},
+    )
+    assert trainer.evaluate()["eval_length"] == 33
+
+
+@both_trainers
+def test_resuming_finds_every_key_and_the_same_model(
+    stock: bool, dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """https://github.com/huggingface/transformers/issues/29128, https://github.com/huggingface/transformers/issues/27972."""
+    options: dict[str, Any] = {"stock": stock, "max_steps": 2, "save_strategy": "steps", "save_steps": 2}
+    trained = tiny_model()
+    make_trainer(trained, dataset, tokenizer, tmp_path, learning_rate=0.1, **options).train()
+    resumed = tiny_model(seed=1)
+    trainer = make_trainer(resumed, dataset, tokenizer, tmp_path, learning_rate=0.1, **options)
+    # transformers' loggers keep their records from the root logger, where caplog listens.
+    logging.getLogger("transformers").addHandler(caplog.handler)
+    try:
+        trainer.train(resume_from_checkpoint=True)
+    finally:
+        logging.getLogger("transformers").removeHandler(caplog.handler)
+
+    assert not [record.message for record in caplog.records if " keys" in record.message]
+    inputs = {"input_ids": torch.tensor([SOURCES[0]]), "decoder_input_ids": torch.tensor([[1, 7]])}
+    torch.testing.assert_close(resumed.eval()(**inputs).logits, trained.eval()(**inputs).logits, atol=0, rtol=0)
+    weight = resumed.model.encoder.embed_tokens.weight
+    assert resumed.model.decoder.embed_tokens.weight is weight
+    assert resumed.lm_head.weight is weight
+
+
+@both_trainers
+def test_a_shared_matrix_is_stored_once(
+    stock: bool, dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    """https://github.com/huggingface/transformers/issues/33807."""
+    trainer = make_trainer(tiny_model(), dataset, tokenizer, tmp_path, stock=stock, max_steps=1)
+    trainer.train()
+    trainer.save_model(str(tmp_path / "model"))
+    trainer.accelerator.save_state(str(tmp_path / "state"))
+    for folder in ("model", "state"):
+        with safe_open(tmp_path / folder / "model.safetensors", framework="pt") as file:
+            assert len(TIED & set(file.keys())) == 1
+
+
+def test_the_saved_config_decodes_with_a_cache_as_the_user_had_it(
+    dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    for use_cache in (True, False):
+        model = tiny_model(use_cache=use_cache)
+        trainer = make_trainer(model, dataset, tokenizer, tmp_path, max_steps=1)
+        trainer.train()
+        trainer.save_model()
+        assert json.loads((tmp_path / "config.json").read_text())["use_cache"] is use_cache
+
+
+def test_paper_schedule_sets_the_paper_s_rate(
+    dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    trainer = make_trainer(
+        tiny_model(), dataset, tokenizer, tmp_path, paper_schedule=True, warmup_steps=2, max_steps=4
+    )
+    trainer.train()
+    assert logged(trainer, "learning_rate") == pytest.approx([paper_learning_rate(s, 16, 2) for s in (1, 2, 3, 4)])
+
+
+Batches = list[list[tuple[int, int]]]
+
+
+@pytest.fixture
+def many_pairs() -> Dataset:
+    """A hundred pairs, no two with the same two lengths."""
+    return Dataset.from_list(
+        [{"input_ids": [5] * s, "labels": [6] * t, "length": max(s, t)} for s in range(1, 11) for t in range(1, 11)]
+    )
+
+
+def train_by_tokens(
+    pairs: Dataset, tokenizer: PreTrainedTokenizerFast, folder: Path, *, resume: bool = False, **settings: Any
+) -> Batches:
+    """Trains, and returns the batches that were trained on, each pair by the lengths of its source and target."""
+    trainer = make_trainer(tiny_model(), pairs, tokenizer, folder, **settings)
+    batches = []
+    compute_loss = trainer.compute_loss
+
+    def record(model: Model, inputs: dict[str, Tensor], *args: Any, **kwargs: Any) -> Any:
+        lengths = inputs["attention_mask"].sum(dim=1), (inputs["labels"] != -100).sum(dim=1)
+        batches.append(list(zip(*(side.tolist() for side in lengths), strict=True)))
+        return compute_loss(model, inputs, *args, **kwargs)
+
+    trainer.compute_loss = record  # type: ignore[method-assign]
+    trainer.train(resume_from_checkpoint=resume)
+    return batches
+
+
+def test_batches_by_tokens_hold_each_pair_once_an_epoch_within_the_budget(
+    many_pairs: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    batches = train_by_tokens(many_pairs, tokenizer, tmp_path, tokens_per_batch=80, num_train_epochs=2)
+    epoch = len(batches) // 2
+    first, second = batches[:epoch], batches[epoch:]
+    everything = sorted((s, t) for s in range(1, 11) for t in range(1, 11))
+    assert sorted(pair for batch in first for pair in batch) == everything
+    assert sorted(pair for batch in second for pair in batch) == everything
+    assert sorted(map(sorted, first)) != sorted(map(sorted, second))
+    assert all(len(batch) * max(max(pair) for pair in batch) <= 80 for batch in batches)
+
+
+def test_resuming_within_an_epoch_goes_on_with_its_next_batch(
+    many_pairs: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"tokens_per_batch": 80, "num_train_epochs": 2, "save_strategy": "steps"}
+    straight = train_by_tokens(many_pairs, tokenizer, tmp_path / "straight", **settings, save_steps=1000)
+    middle = len(straight) // 2 + 2  # in the second epoch
+    parts = tmp_path / "parts"
+    first = train_by_tokens(many_pairs, tokenizer, parts, **settings, save_steps=middle, max_steps=middle)
+    second = train_by_tokens(many_pairs, tokenizer, parts, **settings, save_steps=1000, resume=True)
+    assert first + second == straight
