@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Literal, cast, get_args
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 
@@ -101,7 +101,7 @@ def train_tokenizer(
         _train_byte_level(tokenizer, lines, num_trained)
     else:
         _train_word_level(tokenizer, kind, lines, num_trained)
-    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in extra_tokens])
+    tokenizer.add_tokens(extra_tokens)
     if tokenizer.get_vocab_size() < vocab_size:
         logger.warning(
             "`vocab_size` is %d, but the training text supports no more than %d tokens: the vocabulary has that many.",

@@ -6,7 +6,7 @@
 # Where that was done before, it ends at once and needs no network. An installation that was broken off is started over.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-extra=$1
+extra=${1:?"name an extra: scripts/install.sh quickstart|dev"}
 
 # What an installation depends on. The folder is part of it since a virtual environment cannot be moved.
 wanted=$({ pwd -P; cat pyproject.toml scripts/constraints.txt; } | cksum)
@@ -21,7 +21,9 @@ find_python() {
       return
     fi
   done
-  echo "Error: Python 3.11 or newer must be on PATH, but python3 is $(python3 --version 2>&1 || true) instead." >&2
+  local found
+  found=$(python3 --version 2>/dev/null || echo missing)
+  echo "Error: Python 3.11 or newer must be on PATH, but python3 is $found instead." >&2
   echo "Install a newer Python, put it on PATH, and run this again." >&2
   return 1
 }
@@ -44,8 +46,14 @@ if [ -e .venv/installing ] || { [ -e .venv ] && ! .venv/bin/python -c '' 2>/dev/
 fi
 echo "Installing hf-seq2seq[$extra] into .venv with $("$python" --version). This takes a few minutes, once ..."
 mkdir -p .venv
+# Killed from here on, the environment may hold half a package. An error of pip's own leaves it as it was.
 touch .venv/installing
+trap 'exit 130' INT TERM
 [ -x .venv/bin/python ] || "$python" -m venv .venv
-.venv/bin/python -m pip install --constraint scripts/constraints.txt --editable ".[$extra]"
+.venv/bin/python -m pip install --constraint scripts/constraints.txt --editable ".[$extra]" || {
+  rm .venv/installing
+  echo "Error: the installation failed, see above. Mend that and run this again." >&2
+  exit 1
+}
 echo "$wanted" > ".venv/installed-$extra"
 rm .venv/installing

@@ -409,10 +409,23 @@ def test_a_sequence_as_long_as_the_position_table_is_fine_and_one_longer_is_an_e
 
 
 @pytest.mark.parametrize("num_beams", [1, 4])
-def test_generation_stops_at_the_position_table_s_end(num_beams: int) -> None:
+def test_generation_stops_at_the_end_of_the_position_table(num_beams: int) -> None:
     """https://github.com/huggingface/transformers/pull/29600."""
     model = endless(ending_model(position_embedding_type="learned", max_position_embeddings=8))
-    assert model.generate(**inputs_of(), num_beams=num_beams).shape[1] in (8, 9)
+    assert model.generate(**inputs_of(), num_beams=num_beams).shape[1] == 8
+
+
+@both_caches
+@pytest.mark.parametrize("with_mask", [False, True])
+def test_an_output_longer_than_the_position_table_is_an_error(with_mask: bool, cache_implementation: str) -> None:
+    """https://github.com/huggingface/transformers/issues/11958: not a bare IndexError."""
+    model = endless(ending_model(position_embedding_type="learned", max_position_embeddings=8))
+    settings = GREEDY | {"cache_implementation": cache_implementation}
+    if with_mask:
+        settings["decoder_input_ids"] = torch.full((3, 1), START)
+        settings["decoder_attention_mask"] = torch.ones(3, 1, dtype=torch.long)
+    with pytest.raises(ValueError, match=r"`max_position_embeddings` \(8\).* 9 "):
+        model.generate(**inputs_of(), **settings)
 
 
 def test_sinusoids_have_no_limit() -> None:

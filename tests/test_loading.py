@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def change_config(**fields: object) -> Callable[[Path], None]:
+def change_config(**fields: object) -> Callable[[Path], object]:
     def change(folder: Path) -> None:
         path = folder / "config.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | fields))
@@ -30,11 +30,14 @@ def change_config(**fields: object) -> Callable[[Path], None]:
     return change
 
 
-def cut(name: str, size: int) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:size]) and None
+def cut(name: str, size: int) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        (folder / name).write_bytes((folder / name).read_bytes()[:size])
+
+    return change
 
 
-def remove(name: str) -> Callable[[Path], None]:
+def remove(name: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).unlink()
 
 
@@ -71,7 +74,7 @@ def test_a_saved_model_comes_back_whole_with_fields_changed(folder: Path) -> Non
         (lambda folder: shutil.rmtree(folder), "`.*model` must be the folder of a model, or the name of a repository"),
     ],
 )
-def test_what_is_wrong_with_a_model_is_named(damage: Callable[[Path], None], message: str, folder: Path) -> None:
+def test_what_is_wrong_with_a_model_is_named(damage: Callable[[Path], object], message: str, folder: Path) -> None:
     damage(folder)
     with pytest.raises((ValueError, OSError), match=message):
         load_model(folder)
@@ -88,7 +91,7 @@ def test_what_is_wrong_with_a_model_is_named(damage: Callable[[Path], None], mes
         (lambda folder: shutil.rmtree(folder), "`.*model` must be the folder of a tokenizer, or the name of a reposi"),
     ],
 )
-def test_what_is_wrong_with_a_tokenizer_is_named(damage: Callable[[Path], None], message: str, folder: Path) -> None:
+def test_what_is_wrong_with_a_tokenizer_is_named(damage: Callable[[Path], object], message: str, folder: Path) -> None:
     damage(folder)
     with pytest.raises((ValueError, OSError), match=message):
         load_tokenizer(folder)

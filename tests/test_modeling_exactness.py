@@ -71,12 +71,13 @@ def rows_without_padding(padded: dict[str, Tensor]) -> list[dict[str, Tensor]]:
 
 
 def real_logits(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
-    """Logits at the target's tokens, row after row."""
+    """Logits at the target's tokens, row after row: those at padding mean nothing."""
     with torch.no_grad():
-        logits: Tensor = model(**inputs).logits
-    return (
-        logits[inputs["decoder_attention_mask"] == 1] if "decoder_attention_mask" in inputs else logits.flatten(0, 1)
-    )
+        return at_tokens(model(**inputs).logits, inputs.get("decoder_attention_mask"))
+
+
+def at_tokens(logits: Tensor, mask: Tensor | None) -> Tensor:
+    return logits.flatten(0, 1) if mask is None else logits[mask == 1]
 
 
 def assert_same(actual: Any, expected: Any, atol: float = 1e-5) -> None:
@@ -163,29 +164,33 @@ def torch_transformer(model: Seq2SeqTransformerForConditionalGeneration) -> nn.T
         batch_first=True,
         norm_first=config.norm_position == "pre",
     )
-    renamed = {"fc1": "linear1", "fc2": "linear2", "encoder_attn": "multihead_attn", "layer_norm": "norm"}
-    weights = {}
-    for name, weight in model.model.state_dict().items():
-        stack, *middle, module, kind = name.split(".")
-        if "embed" in module or "k_proj" in name or "v_proj" in name:
-            continue
-        if module == "q_proj":
-            merged = torch.cat(
-                [model.model.get_parameter(name.replace("q_proj", p)) for p in ("q_proj", "k_proj", "v_proj")]
-            )
-            weights[f"{stack}.{'.'.join(renamed.get(m, m) for m in middle)}.in_proj_{kind}"] = merged
-            continue
-        norms = [
-            "self_attn_layer_norm",
-            *(["encoder_attn_layer_norm"] if stack == "decoder" else []),
-            "final_layer_norm",
-        ]
-        module = f"norm{norms.index(module) + 1}" if module in norms else renamed.get(module, module)
-        weights[".".join([stack, *(renamed.get(m, m) for m in middle), module, kind])] = weight
-    if config.norm_position == "post":
-        peer.encoder.norm = peer.decoder.norm = None
-    peer.load_state_dict(weights)
+    stacks: Any = ((model.model.encoder, peer.encoder), (model.model.decoder, peer.decoder))
+    for stack, peer_stack in stacks:
+        for layer, peer_layer in zip(stack.layers, peer_stack.layers, strict=True):
+            copy_layer(layer, peer_layer, is_decoder=stack is model.model.decoder)
+        if config.norm_position == "pre":
+            peer_stack.norm.load_state_dict(stack.layer_norm.state_dict())
+        else:
+            peer_stack.norm = None
     return peer
+
+
+@torch.no_grad()
+def copy_layer(layer: Any, peer: Any, is_decoder: bool) -> None:
+    pairs = [(layer.fc1, peer.linear1), (layer.fc2, peer.linear2), (layer.self_attn_layer_norm, peer.norm1)]
+    attentions = [(layer.self_attn, peer.self_attn)]
+    if is_decoder:
+        attentions += [(layer.encoder_attn, peer.multihead_attn)]
+        pairs += [(layer.encoder_attn_layer_norm, peer.norm2), (layer.final_layer_norm, peer.norm3)]
+    else:
+        pairs += [(layer.final_layer_norm, peer.norm2)]
+    for attention, peer_attention in attentions:
+        projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+        peer_attention.in_proj_weight.copy_(torch.cat([projection.weight for projection in projections]))
+        peer_attention.in_proj_bias.copy_(torch.cat([projection.bias for projection in projections]))
+        pairs += [(attention.out_proj, peer_attention.out_proj)]
+    for module, peer_module in pairs:
+        peer_module.load_state_dict(module.state_dict())
 
 
 # Attention kernels
@@ -228,29 +233,22 @@ def cached_logits(
     model: Seq2SeqTransformerForConditionalGeneration, inputs: dict[str, Tensor], cache: EncoderDecoderCache | None
 ) -> Tensor:
     """Logits of the target fed in pieces of 2, 1, 1, ... tokens, each piece with the cache of those before."""
-    target, mask = inputs["decoder_input_ids"], inputs["decoder_attention_mask"]
+    target, mask = inputs["decoder_input_ids"], inputs.get("decoder_attention_mask")
     pieces = [(0, 2), *((step, step + 1) for step in range(2, target.shape[1]))]
     logits, encoder_outputs = [], None
     for begin, end in pieces:
         outputs = model(
             input_ids=inputs["input_ids"] if encoder_outputs is None else None,
             encoder_outputs=encoder_outputs,
-            attention_mask=inputs["attention_mask"],
+            attention_mask=inputs.get("attention_mask"),
             decoder_input_ids=target[:, begin:end],
-            decoder_attention_mask=mask[:, :end],
+            decoder_attention_mask=None if mask is None else mask[:, :end],
             cache=cache,
             use_cache=True,
         )
         logits.append(outputs.logits)
         cache, encoder_outputs = outputs.cache, (outputs.encoder_last_hidden_state,)
-    return torch.cat(logits, dim=1)[mask == 1]
-
-
-def static_cache(model: Seq2SeqTransformerForConditionalGeneration, source_length: int) -> EncoderDecoderCache:
-    config = model.config.get_text_config(decoder=True)
-    return EncoderDecoderCache(
-        StaticCache(config=config, max_cache_len=12), StaticCache(config=config, max_cache_len=source_length)
-    )
+    return at_tokens(torch.cat(logits, dim=1), mask)
 
 
 @both_sides
@@ -270,13 +268,25 @@ def test_eager_decoding_with_a_cache_gives_the_logits_of_decoding_without(
     check_decoding_with_a_cache(model, batch(side))
 
 
+@both_kernels
+@both_positions
+@torch.no_grad()
+def test_decoding_with_a_cache_needs_no_mask(position_embedding_type: str, attention: str) -> None:
+    model = tiny_model(attention=attention, position_embedding_type=position_embedding_type)
+    sentences = {"input_ids": random_sentences((6, 6)), "decoder_input_ids": random_sentences((5, 5), seed=1)}
+    check_decoding_with_a_cache(model, {name: torch.tensor(ids) for name, ids in sentences.items()})
+
+
 def check_decoding_with_a_cache(model: Seq2SeqTransformerForConditionalGeneration, inputs: dict[str, Tensor]) -> None:
     whole = real_logits(model, inputs)
-    assert_same(cached_logits(model, inputs, cache=None), whole)
     config = model.config.get_text_config(decoder=True)
     dynamic = EncoderDecoderCache(DynamicCache(config=config), DynamicCache(config=config))
-    assert_same(cached_logits(model, inputs, dynamic), whole)
-    assert_same(cached_logits(model, inputs, static_cache(model, inputs["input_ids"].shape[1])), whole)
+    static = EncoderDecoderCache(
+        StaticCache(config=config, max_cache_len=12),
+        StaticCache(config=config, max_cache_len=inputs["input_ids"].shape[1]),
+    )
+    for cache in (None, dynamic, static):
+        assert_same(cached_logits(model, inputs, cache), whole)
 
 
 @torch.no_grad()
@@ -402,7 +412,7 @@ def test_an_encoder_without_a_mask_looks_both_ways(attention: str) -> None:
 # A row that is all padding
 
 
-def losses_and_gradients(
+def outputs_and_gradients(
     model: Seq2SeqTransformerForConditionalGeneration, inputs: dict[str, Tensor], labels: Tensor
 ) -> tuple[Any, dict[str, Tensor]]:
     model.zero_grad()
@@ -424,8 +434,8 @@ def test_a_row_of_padding_alone_stays_finite_and_leaves_the_others_alone(
     blank = {name: torch.cat([value, torch.zeros_like(value[:1])]) for name, value in inputs.items()}
     blank_labels = torch.cat([labels, torch.full_like(labels[:1], -100)])
 
-    expected, expected_gradients = losses_and_gradients(model, inputs, labels)
-    outputs, gradients = losses_and_gradients(model, blank, blank_labels)
+    expected, expected_gradients = outputs_and_gradients(model, inputs, labels)
+    outputs, gradients = outputs_and_gradients(model, blank, blank_labels)
 
     assert outputs.logits.isfinite().all()
     assert outputs.encoder_last_hidden_state.isfinite().all()
@@ -444,7 +454,7 @@ def test_a_blank_source_with_a_target_stays_finite(attention: str, dtype: torch.
     model = tiny_model(attention=attention, dtype=dtype)
     inputs = batch()
     inputs["attention_mask"][1] = 0
-    outputs, gradients = losses_and_gradients(model, inputs, inputs["decoder_input_ids"])
+    outputs, gradients = outputs_and_gradients(model, inputs, inputs["decoder_input_ids"])
     assert outputs.logits.isfinite().all()
     assert all(gradient.isfinite().all() for gradient in gradients.values())
 

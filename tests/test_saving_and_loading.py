@@ -1,6 +1,5 @@
 """What is saved comes back: by the Auto classes, in a fresh process, in parts, in half precision, by a device map."""
 
-import itertools
 import json
 import logging
 import subprocess
@@ -15,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForSeq2SeqLM, GenerationConfig, PreTrainedModel
+from transformers.dynamic_module_utils import get_imports, get_relative_imports
 
 import hf_seq2seq
 from hf_seq2seq import (
@@ -27,7 +27,8 @@ from hf_seq2seq import (
 
 Model = Seq2SeqTransformerForConditionalGeneration
 SHARED, TIED = "share_encoder_decoder_embeddings", "tie_word_embeddings"
-all_ties = pytest.mark.parametrize(("shared", "tied"), [*itertools.product([True, False], repeat=2)])
+TIES: list[dict[str, Any]] = [{SHARED: shared, TIED: tied} for shared in (True, False) for tied in (True, False)]
+all_ties = pytest.mark.parametrize("ties", TIES, ids=lambda ties: f"shared={ties[SHARED]}, tied={ties[TIED]}")
 STACKS = {
     "base model": Seq2SeqTransformerModel,
     "head model": Seq2SeqTransformerForConditionalGeneration,
@@ -59,7 +60,8 @@ def matrices(model: Model) -> list[nn.Parameter]:
     return [model.model.encoder.embed_tokens.weight, model.model.decoder.embed_tokens.weight, model.lm_head.weight]
 
 
-def assert_tied_as(model: Model, shared: bool, tied: bool) -> None:
+def assert_tied_as(model: Model, ties: dict[str, Any]) -> None:
+    shared, tied = ties[SHARED], ties[TIED]
     source, target, head = matrices(model)
     assert (source is target, source.data_ptr() == target.data_ptr()) == (shared, shared)
     assert (target is head, target.data_ptr() == head.data_ptr()) == (tied, tied)
@@ -80,46 +82,60 @@ def saved_weights(folder: Path) -> dict[str, Tensor]:
 
 @all_ties
 def test_matrices_are_one_where_they_are_tied_and_stay_so_on_disk_and_back(
-    shared: bool, tied: bool, tmp_path: Path
+    ties: dict[str, Any], tmp_path: Path
 ) -> None:
     """https://github.com/PrimeIntellect-ai/prime-rl/pull/1998 and https://github.com/huggingface/transformers/issues/26216."""
-    model = tiny_model(**{SHARED: shared, TIED: tied})
-    assert_tied_as(model, shared, tied)
+    model = tiny_model(**ties)
+    assert_tied_as(model, ties)
     model.save_pretrained(tmp_path)
     in_file = [name for name, weight in saved_weights(tmp_path).items() if weight.shape == (50, 16)]
     assert len(in_file) == len({weight.data_ptr() for weight in matrices(model)})
     reloaded = load(tmp_path)
-    assert_tied_as(reloaded, shared, tied)
+    assert_tied_as(reloaded, ties)
     for actual, expected in zip(matrices(reloaded), matrices(model), strict=True):
         assert torch.equal(actual, expected)
     assert torch.equal(logits(reloaded), logits(model))
 
 
+@pytest.mark.parametrize("field", [SHARED, TIED])
+def test_two_different_matrices_in_a_file_are_both_kept_though_the_config_ties_them(
+    field: str, tmp_path: Path
+) -> None:
+    """https://github.com/huggingface/transformers/issues/26216: tying must not overwrite what was loaded."""
+    model = tiny_model(**TIES[-1])
+    model.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(path.read_text().replace(f'"{field}": false', f'"{field}": true'))
+    reloaded = load(tmp_path)
+    assert getattr(reloaded.config, field)
+    assert torch.equal(logits(reloaded), logits(model))
+
+
 def test_ties_that_a_config_does_not_name_are_the_papers() -> None:
     """https://github.com/PrimeIntellect-ai/prime-rl/pull/1998."""
-    assert_tied_as(Model(tiny_config()), shared=True, tied=True)
+    assert_tied_as(Model(tiny_config()), TIES[0])
 
 
 @all_ties
-def test_a_tied_matrix_learns_from_every_place_it_stands_in(shared: bool, tied: bool) -> None:
-    model = tiny_model(**{SHARED: shared, TIED: tied}).train()
+def test_a_tied_matrix_learns_from_every_place_it_stands_in(ties: dict[str, Any]) -> None:
+    model = tiny_model(**ties).train()
     unused = 49
     model(**batch(), labels=batch()["decoder_input_ids"]).loss.backward()
     source, target, head = matrices(model)
     assert head.grad is not None
     assert head.grad[unused].abs().sum() > 0  # the softmax reaches every token
-    for embeddings, reached in ((source, shared and tied), (target, tied)):
+    for embeddings, reached in ((source, ties[SHARED] and ties[TIED]), (target, ties[TIED])):
         assert embeddings.grad is not None
         assert (embeddings.grad[unused].abs().sum() > 0) == reached
 
 
 @all_ties
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_a_model_loads_in_half_precision(shared: bool, tied: bool, dtype: torch.dtype, tmp_path: Path) -> None:
-    model = tiny_model(**{SHARED: shared, TIED: tied})
+def test_a_model_loads_in_half_precision(ties: dict[str, Any], dtype: torch.dtype, tmp_path: Path) -> None:
+    model = tiny_model(**ties)
     model.save_pretrained(tmp_path)
     half = load(tmp_path, dtype=dtype)
-    assert_tied_as(half, shared, tied)
+    assert_tied_as(half, ties)
     for name, weight in half.state_dict().items():
         assert torch.equal(weight, model.state_dict()[name].to(dtype))
     half.save_pretrained(tmp_path)
@@ -129,31 +145,31 @@ def test_a_model_loads_in_half_precision(shared: bool, tied: bool, dtype: torch.
 
 
 @all_ties
-def test_a_model_saved_in_several_files_comes_back(shared: bool, tied: bool, tmp_path: Path) -> None:
-    model = tiny_model(**{SHARED: shared, TIED: tied})
+def test_a_model_saved_in_several_files_comes_back(ties: dict[str, Any], tmp_path: Path) -> None:
+    model = tiny_model(**ties)
     model.save_pretrained(tmp_path, max_shard_size="10KB")
     index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
     assert len(set(index["weight_map"].values())) > 2
     assert saved_weights(tmp_path).keys() == index["weight_map"].keys()
     reloaded = load(tmp_path)
-    assert_tied_as(reloaded, shared, tied)
+    assert_tied_as(reloaded, ties)
     assert torch.equal(logits(reloaded), logits(model))
 
 
 @all_ties
 @pytest.mark.parametrize("device_map", ["auto", "cpu", {"": "cpu"}], ids=str)
-def test_a_device_map_leaves_the_model_as_it_is(device_map: Any, shared: bool, tied: bool, tmp_path: Path) -> None:
-    model = tiny_model(**{SHARED: shared, TIED: tied})
+def test_a_device_map_leaves_the_model_as_it_is(device_map: Any, ties: dict[str, Any], tmp_path: Path) -> None:
+    model = tiny_model(**ties)
     model.save_pretrained(tmp_path)
     reloaded = load(tmp_path, device_map=device_map)
-    assert_tied_as(reloaded, shared, tied)
+    assert_tied_as(reloaded, ties)
     assert torch.equal(logits(reloaded), logits(model))
 
 
 @all_ties
-def test_a_model_made_without_storage_can_be_filled_later(shared: bool, tied: bool) -> None:
+def test_a_model_made_without_storage_can_be_filled_later(ties: dict[str, Any]) -> None:
     """https://github.com/huggingface/transformers/issues/48892: nothing that only constructors could fill."""
-    model = tiny_model(**{SHARED: shared, TIED: tied})
+    model = tiny_model(**ties)
     with torch.device("meta"):
         empty = Model(model.config)
     empty.to_empty(device="cpu")
@@ -161,7 +177,7 @@ def test_a_model_made_without_storage_can_be_filled_later(shared: bool, tied: bo
         for parameter in empty.parameters():
             parameter.fill_(torch.nan)
     empty.init_weights()
-    assert_tied_as(empty, shared, tied)
+    assert_tied_as(empty, ties)
     assert logits(empty.eval()).isfinite().all()
     empty.load_state_dict(model.state_dict())
     assert torch.equal(logits(empty), logits(model))
@@ -205,11 +221,9 @@ def test_base_and_head_models_load_from_each_others_folders(tmp_path: Path) -> N
 
 
 @all_ties
-def test_no_weight_is_drawn_anew_after_loading(shared: bool, tied: bool, tmp_path: Path) -> None:
+def test_no_weight_is_drawn_anew_after_loading(ties: dict[str, Any], tmp_path: Path) -> None:
     """https://github.com/huggingface/transformers/issues/46620."""
-    model = tiny_model(
-        position_embedding_type="learned", lm_head_bias=True, attention_bias=True, **{SHARED: shared, TIED: tied}
-    )
+    model = tiny_model(position_embedding_type="learned", lm_head_bias=True, attention_bias=True, **ties)
     fill(model)
     model.save_pretrained(tmp_path)
     for stack in (Seq2SeqTransformerModel, Seq2SeqTransformerForConditionalGeneration):
@@ -240,7 +254,7 @@ def test_decoding_settings_are_in_the_generation_config_alone(
     tokens = {"pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"}
     in_both = {"use_cache", "output_attentions", "output_hidden_states", "transformers_version"}
     assert set(vars(GenerationConfig())) & config.keys() <= tokens | in_both
-    expected = {"num_beams": 5, "length_penalty": 0.6, "early_stopping": True, "max_length": 256}
+    expected: dict[str, Any] = {"num_beams": 5, "length_penalty": 0.6, "early_stopping": True, "max_length": 256}
     expected |= {"suppress_tokens": [0, 1], **{name: config[name] for name in tokens}}
     assert settings == settings | expected
     reloaded = load(tmp_path).generation_config
@@ -288,7 +302,7 @@ def training_arguments(folder: Path, **settings: Any) -> Any:
 
 @all_ties
 def test_a_stopped_training_run_goes_on_from_what_it_saved(
-    shared: bool, tied: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ties: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each matrix is stored once, and loading knows: https://github.com/huggingface/transformers/issues/29128,
     https://github.com/huggingface/transformers/issues/27972 and https://github.com/huggingface/transformers/issues/33807.
@@ -298,8 +312,8 @@ def test_a_stopped_training_run_goes_on_from_what_it_saved(
     rows = batch() | {"labels": batch()["decoder_input_ids"]}
     examples = [{name: value[row] for name, value in rows.items()} for row in range(3)]
 
-    def train(seed: int, resume: bool) -> Model:
-        model = tiny_model(seed, **{SHARED: shared, TIED: tied})
+    def train(seed: int, resume: bool) -> Any:
+        model = tiny_model(seed, **ties)
         arguments = training_arguments(tmp_path, max_steps=2, save_steps=2)
         trainer = Trainer(model, arguments, train_dataset=examples)
         trainer.train(resume_from_checkpoint=resume)
@@ -309,8 +323,8 @@ def test_a_stopped_training_run_goes_on_from_what_it_saved(
     before = train(0, resume=False)
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     after = train(1, resume=True)
-    assert not [record for record in caplog.records if "key" in record.getMessage()]
-    assert_tied_as(after, shared, tied)
+    assert not [record for record in caplog.records if "keys in the checkpoint" in record.getMessage()]
+    assert_tied_as(after, ties)
     assert torch.equal(logits(after), logits(before))
     assert torch.equal(logits(load(tmp_path / "saved")), logits(before))
     for folder in ("saved", "checkpoint-2"):
@@ -320,7 +334,7 @@ def test_a_stopped_training_run_goes_on_from_what_it_saved(
 
 def test_accelerate_saves_each_tied_matrix_once(tmp_path: Path) -> None:
     """https://github.com/huggingface/transformers/issues/33807."""
-    from accelerate import Accelerator
+    from accelerate import Accelerator  # type: ignore[import-untyped]
 
     accelerator = Accelerator(cpu=True)
     model = accelerator.prepare(tiny_model())
@@ -329,7 +343,7 @@ def test_accelerate_saves_each_tied_matrix_once(tmp_path: Path) -> None:
     assert len([weight for weight in saved_weights(tmp_path).values() if weight.shape == (50, 16)]) == 1
     fill(model)
     accelerator.load_state(str(tmp_path))
-    assert_tied_as(model, shared=True, tied=True)
+    assert_tied_as(model, TIES[0])
     assert torch.equal(logits(model), expected)
 
 
@@ -372,6 +386,15 @@ def assert_reported(report: dict[str, Any], model: Model, tokenizer: Any) -> Non
     assert torch.equal(report["logits"], logits(model))
     assert torch.equal(report["generated"], model.generate(batch()["input_ids"], max_new_tokens=5))
     assert report["token_ids"] == tokenizer(["one two", "two"]).input_ids
+
+
+@pytest.mark.parametrize("name", ["configuration_seq2seq_transformer", "modeling_seq2seq_transformer"])
+def test_code_that_travels_with_a_model_needs_its_own_kind_and_transformers_alone(name: str) -> None:
+    """https://github.com/huggingface/transformers/issues/29714; what transformers' own finders of imports read."""
+    path = Path(modeling_seq2seq_transformer.__file__).with_name(name + ".py")
+    assert set(get_relative_imports(path)) <= {"configuration_seq2seq_transformer"}
+    assert set(get_imports(path)) - sys.stdlib_module_names <= {"torch", "transformers", "huggingface_hub"}
+    assert "__future__" not in get_imports(path)  # annotations as strings would hide the config's class
 
 
 def test_a_fresh_process_that_imports_the_package_loads_model_and_tokenizer(tmp_path: Path) -> None:

@@ -4,12 +4,12 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from hf_seq2seq import train_tokenizer
@@ -28,7 +28,7 @@ CORPUS = [
     "I don't know. He doesn't know, and they don't either!",
     "这座古城里住着多少人？不多。",
     "many, many thanks; so many of them (many?)",
-    "<s>struck out</s> and <pad> and <unk>, </s></s></s> <s> <s>",
+    "<s>struck out</s> and <pad> and <unk>, </s> </s></s> <s> <s>",
 ] * 5
 
 AWKWARD = [
@@ -49,7 +49,7 @@ AWKWARD = [
 
 
 def train(kind: Kind, *, extra_tokens: tuple[str, ...] = TAGS, **options: Any) -> PreTrainedTokenizerFast:
-    vocab_size = {"bpe": 400, "unigram": 300, "char": 110, "word": 75}[kind]
+    vocab_size = {"bpe": 400, "unigram": 290, "char": 110, "word": 75}[kind]
     options = {"vocab_size": vocab_size, **options}
     return train_tokenizer(iter(CORPUS), kind=kind, extra_tokens=extra_tokens, **options)
 
@@ -66,7 +66,13 @@ def reloaded(
     folder = tmp_path_factory.mktemp("tokenizers")
     for kind, tokenizer in trained.items():
         tokenizer.save_pretrained(folder / kind)
-    return {kind: AutoTokenizer.from_pretrained(folder / kind) for kind in trained}
+    return {kind: load(folder / kind) for kind in trained}
+
+
+def load(folder: Path) -> PreTrainedTokenizerFast:
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert isinstance(tokenizer, PreTrainedTokenizerFast)
+    return tokenizer
 
 
 def assert_lossless(tokenizer: PreTrainedTokenizerFast, text: str) -> None:
@@ -137,11 +143,10 @@ def test_extra_tokens_stay_whole_and_survive_decoding(
 ) -> None:
     text = "many >>de<< people <2 fr> in 日本 many"
     for tokenizer in (trained[kind], reloaded[kind]):
-        tokens = tokenizer.tokenize(text)
-        assert [token for token in tokens if token in TAGS] == list(TAGS)
+        assert [token for token in tokenizer.tokenize(text) if token in TAGS] == list(TAGS)
         assert tokenizer.decode(tokenizer.encode(text), skip_special_tokens=True) == text
-        assert not set(tokenizer.convert_tokens_to_ids(list(TAGS))) & set(tokenizer.all_special_ids)
-        assert tokenizer.convert_tokens_to_ids(list(TAGS)) == list(range(len(tokenizer) - 3, len(tokenizer)))
+        ids = [tokenizer.get_vocab()[tag] for tag in TAGS]
+        assert ids == list(range(len(tokenizer) - 3, len(tokenizer)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -252,13 +257,13 @@ def test_truncation_keeps_eos(kind: Kind) -> None:
 def test_text_target_gives_labels_and_leaves_the_tokenizer_as_it_was(
     trained: dict[str, PreTrainedTokenizerFast],
 ) -> None:
-    """https://github.com/huggingface/transformers/issues/6262"""  # noqa: D400
+    """https://github.com/huggingface/transformers/issues/6262"""
     tokenizer = trained["bpe"]
     source, target = tokenizer.encode("many people"), tokenizer.encode("viele Menschen")
     batch = tokenizer("many people", text_target="viele Menschen")
     assert (batch["input_ids"], batch["labels"]) == (source, target)
     with pytest.raises(ValueError, match="text input must be of type"):
-        tokenizer(text_target=3)  # type: ignore[call-overload]
+        tokenizer(text_target=3)
     assert tokenizer(text_target="viele Menschen")["input_ids"] == target
     assert tokenizer("many people")["input_ids"] == source
 
@@ -274,23 +279,23 @@ def test_batches_are_padded_masked_and_decoded_back(trained: dict[str, PreTraine
 
 
 def test_lines_with_line_separators_stay_lines_and_pieces_that_hold_them_reload(tmp_path: Path) -> None:
-    """https://github.com/rsennrich/subword-nmt/issues/29, https://github.com/rsennrich/subword-nmt/pull/92"""  # noqa: D400
+    """https://github.com/rsennrich/subword-nmt/issues/29, https://github.com/rsennrich/subword-nmt/pull/92"""
     lines = ["a\u2028b", "a\u0085b", "a\x0b\x0cb"]
     (tmp_path / "lines.txt").write_text("".join(f"{line}\n" for line in lines * 9), encoding="utf-8", newline="")
     for kind in KINDS:
         tokenizer = train_tokenizer(tmp_path / "lines.txt", vocab_size=300, kind=kind)
         tokenizer.save_pretrained(tmp_path / kind)
-        loaded = AutoTokenizer.from_pretrained(tmp_path / kind)
+        loaded = load(tmp_path / kind)
         assert loaded.get_vocab() == tokenizer.get_vocab()
         assert len(loaded(lines)["input_ids"]) == 3
         if kind != "word":
             assert loaded.batch_decode(loaded(lines)["input_ids"], skip_special_tokens=True) == lines
-    assert "\u2028" in AutoTokenizer.from_pretrained(tmp_path / "char").get_vocab()
-    assert len(AutoTokenizer.from_pretrained(tmp_path / "bpe").tokenize("\u2028")) == 1
+    assert "\u2028" in load(tmp_path / "char").get_vocab()
+    assert len(load(tmp_path / "bpe").tokenize("\u2028")) == 1
 
 
 def test_no_token_holds_a_carriage_return_of_the_files(tmp_path: Path) -> None:
-    """https://github.com/mjpost/sacrebleu/pull/24, https://github.com/facebookresearch/flores/pull/9"""  # noqa: D400
+    """https://github.com/mjpost/sacrebleu/pull/24, https://github.com/facebookresearch/flores/pull/9"""
     (tmp_path / "a.en").write_bytes(b"one two\nthree\rfour\n" * 9)
     (tmp_path / "a.de").write_bytes(b"eins zwei\r\ndrei vier\r\n" * 9)
     byte_cr = "\u010d"  # how the byte-level alphabet writes it
@@ -313,7 +318,7 @@ def test_a_vocabulary_the_text_supports_has_exactly_the_size_asked_for(
     trained: dict[str, PreTrainedTokenizerFast], kind: Kind, caplog: pytest.LogCaptureFixture
 ) -> None:
     tokenizer = train(kind)
-    assert len(tokenizer) == max(tokenizer.get_vocab().values()) + 1 == {"bpe": 400, "unigram": 300}[kind]
+    assert len(tokenizer) == max(tokenizer.get_vocab().values()) + 1 == {"bpe": 400, "unigram": 290}[kind]
     assert not caplog.records
 
 
@@ -323,7 +328,7 @@ def test_a_vocabulary_smaller_than_the_alphabet_keeps_the_most_frequent_with_a_w
 ) -> None:
     lines = ["a b a b a c"] if kind == "word" else ["abab ac  "]
     tokenizer = train_tokenizer(iter(lines), vocab_size=6, kind=kind)
-    assert list(tokenizer.get_vocab()) and len(tokenizer) == 6
+    assert len(tokenizer) == 6
     assert tokenizer.convert_tokens_to_ids("a") == (4 if kind == "word" else 5)
     expected = {"word": "2 of the 3 different words", "char": "2 of the 4 different chars"}[kind]
     assert f"`vocab_size` has room for {expected}" in caplog.text
@@ -386,15 +391,18 @@ def test_endless_lines_are_cut_for_training() -> None:
 def test_a_progress_bar_is_shown_on_a_terminal_only(
     kind: Kind, is_terminal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = {"bpe": "BpeTrainer", "unigram": "UnigramTrainer"}[kind]
     asked = []
-    make_trainer = getattr(trainers, name)
 
-    def spy(**options: Any) -> Any:
-        asked.append(options["show_progress"])
-        return make_trainer(**{**options, "show_progress": False})
+    def spy(make_trainer: Any) -> Any:
+        def make(**options: Any) -> Any:
+            asked.append(options["show_progress"])
+            return make_trainer(**{**options, "show_progress": False})
 
-    monkeypatch.setattr(trainers, name, spy)
+        return make
+
+    for name in ("BpeTrainer", "UnigramTrainer"):
+        trainer = f"hf_seq2seq.tokenization.trainers.{name}"
+        monkeypatch.setattr(trainer, spy(resolve_name(trainer)))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
     train(kind)
     assert asked == [is_terminal]

@@ -13,6 +13,7 @@ from hf_seq2seq.commands.translate import (
     DeviceOption,
     ModelArgument,
     check_output,
+    progress_bar,
     search_options,
     write_lines,
 )
@@ -41,14 +42,12 @@ def evaluate(
         )
     check_output(output_file, source, reference)
 
-    from tqdm import tqdm
-
     from hf_seq2seq.inference.translator import Translator
     from hf_seq2seq.training.metrics import score
 
     translator = Translator.from_pretrained(model, device=device, batch_tokens=batch_tokens)
     translations: list[str] = []
-    with tqdm(total=len(sources), unit=" sentences", disable=not sys.stderr.isatty()) as progress:
+    with progress_bar(sys.stderr.isatty(), len(sources)) as progress:
         for lines in translator.windows(sources, **search_options(beam_size)):
             translations += lines
             progress.update(len(lines))

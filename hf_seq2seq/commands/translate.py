@@ -5,8 +5,9 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
@@ -47,26 +48,29 @@ def translate(
     """
     from hf_seq2seq.data.reading import read_lines
 
+    lines = read_lines(sys.stdin.buffer if input_file is None else input_file)
     if input_file is not None:
-        next(read_lines(input_file))  # what is wrong with it is told now, not after the model is loaded
+        lines = chain([next(lines)], lines)  # what is wrong with it is told now, not after the model is loaded
     check_output(output_file, input_file)
-
-    from tqdm import tqdm
 
     from hf_seq2seq.inference.translator import Translator
 
     translator = Translator.from_pretrained(model, device=device, batch_tokens=batch_tokens)
     is_typed = input_file is None and sys.stdin.isatty()
-    translations = translator.windows(
-        read_lines(sys.stdin.buffer if input_file is None else input_file),
-        window=1 if is_typed else None,  # whoever types a line waits for its translation
-        **search_options(beam_size),
-    )
+    window = 1 if is_typed else None  # whoever types a line waits for its translation
+    translations = translator.windows(lines, window=window, **search_options(beam_size))
     shows_progress = sys.stderr.isatty() and not (output_file is None and sys.stdout.isatty())
-    with _open_output(output_file) as output, tqdm(unit=" sentences", disable=not shows_progress) as progress:
-        for lines in translations:
-            write_lines(lines, output, output_file)
-            progress.update(len(lines))
+    with _open_output(output_file) as output, progress_bar(shows_progress) as progress:
+        for some_translations in translations:
+            write_lines(some_translations, output, output_file)
+            progress.update(len(some_translations))
+
+
+def progress_bar(is_shown: bool, num_sentences: int | None = None) -> Any:
+    """Return a bar on standard error that tells the sentences a second."""
+    from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
+
+    return tqdm(total=num_sentences, unit=" sentences", disable=not is_shown)
 
 
 def search_options(beam_size: int | None) -> "SearchOptions":

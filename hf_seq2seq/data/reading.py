@@ -42,7 +42,7 @@ PathLike = str | os.PathLike[str]
 
 
 def read_lines(path_or_stream: PathLike | BinaryIO) -> Iterator[str]:
-    r"""Yield the lines of a UTF-8 text file or binary stream, plain or gzipped, one at a time.
+    """Yield the lines of a UTF-8 text file or binary stream, plain or gzipped, one at a time.
 
     Only LF and CRLF end a line: U+2028, U+0085, VT and FF are part of it. A byte-order mark at the start is skipped.
     Two repairs are made, and their number is logged after the last line: a carriage return inside a line becomes a

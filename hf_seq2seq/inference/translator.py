@@ -92,11 +92,11 @@ class Translator:
                 f"`device` must be one that torch finds on this machine, but is {str(device)!r} instead "
                 f"({str(error).splitlines()[0]})."
             ) from error
-        model = load_model(path_or_repo, dtype=dtype)
+        model: Any = load_model(path_or_repo, dtype=dtype)
         return cls(model.to(device), load_tokenizer(path_or_repo), batch_tokens=batch_tokens)
 
     @overload
-    def __call__(self, texts: str, **options: Unpack[SearchOptions]) -> str: ...
+    def __call__(self, texts: str, **options: Unpack[SearchOptions]) -> str: ...  # type: ignore[overload-overlap]
 
     @overload
     def __call__(self, texts: Iterable[str], **options: Unpack[SearchOptions]) -> list[str]: ...

@@ -59,8 +59,8 @@ def run_training(
     """Trains a model and saves it with its tokenizer in `output_dir`, or goes on with the run that is there.
 
     Returns:
-        The results, which are also in training_results.json: `num_steps` and `train_loss`; with validation pairs
-        `validation_loss`, what `score` returns, and `num_scored_pairs` of `num_validation_pairs`. If the run was
+        The results, which are also in training_results.json: `num_steps` and the latest `train_loss`; with validation
+        pairs `validation_loss`, what `score` returns, and `num_scored_pairs` of `num_validation_pairs`. If the run was
         finished before, they are read from there and nothing is done.
 
     Raises:
@@ -111,7 +111,8 @@ def run_training(
     )
     trained = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model()
-    results = {"num_steps": trained.global_step, "train_loss": trained.training_loss}
+    logged = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    results = {"num_steps": trained.global_step, "train_loss": logged[-1] if logged else trained.training_loss}
     if "validation" in datasets:
         results |= _evaluate(trainer, datasets["validation"], pairs["validation"]["target"], tokenizer)
     if trainer.is_world_process_zero():
@@ -282,7 +283,9 @@ def _evaluate(
     trainer.args.predict_with_generate = True
     trainer.compute_metrics = None
     predicted = trainer.predict(scored, metric_key_prefix="validation", max_length=limit)
-    scores = score(decode(tokenizer, predicted.predictions), references[:num_scored])
+    # Several ranks fill their last batches up with the first pairs, which come last here.
+    hypotheses = decode(tokenizer, predicted.predictions)[:num_scored]
+    scores = score(hypotheses, references[:num_scored])
     return {
         "validation_loss": (predicted.metrics or {})["validation_loss"],
         **scores,

@@ -60,20 +60,20 @@ def test_the_module_runs_the_command_without_importing_what_help_does_not_need()
 def test_an_error_that_a_user_can_mend_is_one_line(
     error: Exception, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "hf_seq2seq.commands.tokenizer", fail_with(error))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "hf_seq2seq.commands.tokenizer", fail_with(error))
     assert command("tokenizer") == (1, "", "Error: `x` must be y.\n")
 
 
 def test_a_config_s_error_is_told_in_its_own_words(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StrictDataclassError) as caught:
         Seq2SeqTransformerConfig(d_model=10, encoder_attention_heads=3)
-    monkeypatch.setitem(sys.modules, "hf_seq2seq.commands.tokenizer", fail_with(caught.value))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "hf_seq2seq.commands.tokenizer", fail_with(caught.value))
     _, _, err = command("tokenizer")
     assert err == "Error: `d_model` must be a multiple of `encoder_attention_heads` (3), but is 10 instead.\n"
 
 
 def test_a_fault_of_ours_keeps_its_traceback(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "hf_seq2seq.commands.tokenizer", fail_with(ZeroDivisionError()))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "hf_seq2seq.commands.tokenizer", fail_with(ZeroDivisionError()))
     with pytest.raises(ZeroDivisionError):
         command("tokenizer")
 

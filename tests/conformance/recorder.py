@@ -26,6 +26,11 @@ class Recorder:
         self.built_models: set[str] = set()
         self.outcomes: dict[str, str] = {}
         self.skip_reasons: dict[str, str] = {}
+        self.is_partial = False
+
+    def pytest_deselected(self, items: list[pytest.Item]) -> None:
+        """Notes that not all tests are run (`-k`), so that none is missed."""
+        self.is_partial = True
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
@@ -60,7 +65,8 @@ class Recorder:
 
     def lost(self) -> set[str]:
         """Returns the pinned tests that did not pass."""
-        return set(PINNED.read_text(encoding="utf-8").split()) - self.passes()
+        lost = set(PINNED.read_text(encoding="utf-8").split()) - self.passes()
+        return lost & self.outcomes.keys() if self.is_partial else lost
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Fails the run where a pinned test is missing, skipped or no longer builds a model."""

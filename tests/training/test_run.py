@@ -74,10 +74,10 @@ def finished(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return output_dir
 
 
-NEW_MODEL = ("tokenizer_kind", "vocab_size", "d_model")
-NEW_MODEL += tuple(f"{stack}_{part}" for stack in ("encoder", "decoder") for part in ("layers", "attention_heads"))
-NEW_MODEL += ("encoder_ffn_dim", "decoder_ffn_dim")
-FINE_TUNING: Settings = dict.fromkeys(NEW_MODEL)
+# Settings of a new model, left out.
+FINE_TUNING: Settings = {"tokenizer_kind": None, "vocab_size": None, "d_model": None}
+for stack in ("encoder", "decoder"):
+    FINE_TUNING |= {f"{stack}_{part}": None for part in ("layers", "attention_heads", "ffn_dim")}
 
 
 def test_a_run_leaves_a_model_that_the_auto_classes_load_and_its_results(finished: Path) -> None:
@@ -115,19 +115,19 @@ def test_the_same_command_again_finds_the_run_finished(
 def test_a_run_that_broke_off_goes_on_to_the_same_weights(
     settings: Settings, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class PowerCut(Exception):
+    class PowerCutError(Exception):
         pass
 
     compute_loss = Seq2SeqTransformerTrainer.compute_loss
 
     def compute_loss_until_a_power_cut(self: Any, *args: Any, **kwargs: Any) -> Any:
         if self.state.global_step == 5:
-            raise PowerCut
+            raise PowerCutError
         return compute_loss(self, *args, **kwargs)
 
     with monkeypatch.context() as patch:
         patch.setattr(Seq2SeqTransformerTrainer, "compute_loss", compute_loss_until_a_power_cut)
-        with pytest.raises(PowerCut):
+        with pytest.raises(PowerCutError):
             run(settings, tmp_path / "out")
     assert (tmp_path / "out" / "tokenizer.json").exists()
     assert not (tmp_path / "out" / "model.safetensors").exists()
@@ -141,7 +141,7 @@ def test_another_setting_in_the_same_folder_is_named_with_both_values(settings: 
     message = r"^`d_model` must be 16 as in the run that '.*out' holds, but is 32 instead\. .* another `output_dir`"
     with pytest.raises(ValueError, match=message):
         run(settings, finished, d_model=32)
-    with pytest.raises(ValueError, match="^`dropout` must be None as in the run that .*, but is 0.5 instead"):
+    with pytest.raises(ValueError, match=r"^`dropout` must be None as in the run that .*, but is 0.5 instead"):
         run(settings, finished, dropout=0.5)
 
 
@@ -155,7 +155,7 @@ def test_a_folder_with_something_else_is_left_alone(settings: Settings, tmp_path
     (tmp_path / "thesis.tex").write_text("precious")
     with pytest.raises(ValueError, match=r"`output_dir` must be a new or empty folder, .* holds 'thesis.tex' and no"):
         run(settings, tmp_path)
-    with pytest.raises(NotADirectoryError, match="`output_dir` must be a folder, but '.*thesis.tex' is a file"):
+    with pytest.raises(NotADirectoryError, match=r"`output_dir` must be a folder, but '.*thesis.tex' is a file"):
         run(settings, tmp_path / "thesis.tex")
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -204,7 +204,12 @@ def test_scores_are_those_of_the_whole_text_of_all_validation_pairs(
     (tmp_path / "v.source").write_text("one\n" + "two " * 30 + "\nfive\n", encoding="utf-8")
     (tmp_path / "v.target").write_text("eins Ω\n" + "zwei " * 30 + "\nfünf\n", encoding="utf-8")
     scored: list[Any] = []
-    monkeypatch.setattr("hf_seq2seq.training.run.score", lambda *texts: scored.append(texts) or {})
+
+    def keep(*texts: Any) -> dict[str, Any]:
+        scored.append(texts)
+        return {}
+
+    monkeypatch.setattr("hf_seq2seq.training.run.score", keep)
     validation = {"validation_source": tmp_path / "v.source", "validation_target": tmp_path / "v.target"}
     results = run(settings, tmp_path / "out", **validation, max_steps=1)
     assert results["num_scored_pairs"] == 3

@@ -1,5 +1,7 @@
 """The paper's learning rate, against values worked out by hand."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -32,7 +34,7 @@ def test_an_argument_out_of_range_is_named(name: str, arguments: tuple[int, ...]
 
 
 def test_the_scheduler_gives_each_group_the_paper_s_rate_whatever_it_had() -> None:
-    groups = [{"params": [torch.zeros(1)], "lr": 0.5}, {"params": [torch.zeros(1)]}]
+    groups: list[dict[str, Any]] = [{"params": [torch.zeros(1)], "lr": 0.5}, {"params": [torch.zeros(1)]}]
     optimizer = torch.optim.SGD(groups, lr=3.0)
     scheduler = paper_schedule(optimizer, d_model=16, warmup_steps=2)
     for step in range(1, 6):

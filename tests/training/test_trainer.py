@@ -133,7 +133,7 @@ def test_gradients_and_losses_do_not_depend_on_accumulation(
 ) -> None:
     """https://github.com/huggingface/transformers/issues/46731, https://github.com/huggingface/transformers/issues/47688.
 
-    Also https://github.com/huggingface/transformers/issues/10452: smoothing in the stock trainer takes the labels away.
+    https://github.com/huggingface/transformers/issues/10452: smoothing in the stock trainer takes the labels away.
     """
     model = tiny_model()
     recorder = Recorder()
@@ -196,8 +196,6 @@ def test_evaluation_by_generation_goes_beyond_20_tokens_and_leaves_the_defaults(
         trainer_options={"compute_metrics": lambda prediction: {"width": prediction.predictions.shape[1]}},
     )
     assert trainer.evaluate(num_beams=1)["eval_width"] == model.generation_config.max_length == 256
-    assert trainer.predict(dataset.select(range(2)), num_beams=1, max_length=30).predictions.shape[1] == 256
-    assert (trainer.predict(dataset.select(range(2)), num_beams=1, max_length=30).predictions[:, 30:] == 0).all()
 
     trainer.save_model(str(tmp_path / "saved"))
     config = json.loads((tmp_path / "saved" / "config.json").read_text())
@@ -302,7 +300,7 @@ def train_by_tokens(
     pairs: Dataset, tokenizer: PreTrainedTokenizerFast, folder: Path, *, resume: bool = False, **settings: Any
 ) -> Batches:
     """Trains, and returns the batches that were trained on, each pair by the lengths of its source and target."""
-    trainer = make_trainer(tiny_model(), pairs, tokenizer, folder, **settings)
+    trainer: Any = make_trainer(tiny_model(), pairs, tokenizer, folder, **settings)
     batches = []
     compute_loss = trainer.compute_loss
 
@@ -311,7 +309,7 @@ def train_by_tokens(
         batches.append(list(zip(*(side.tolist() for side in lengths), strict=True)))
         return compute_loss(model, inputs, *args, **kwargs)
 
-    trainer.compute_loss = record  # type: ignore[method-assign]
+    trainer.compute_loss = record
     trainer.train(resume_from_checkpoint=resume)
     return batches
 

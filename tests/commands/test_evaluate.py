@@ -1,0 +1,97 @@
+"""The verb `evaluate`: the scores are those of the model's own translations."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from reference.tiny_models import tiny_model
+from transformers import PreTrainedTokenizerFast
+
+from hf_seq2seq import Translator
+from hf_seq2seq.training.metrics import score
+
+
+Command = Callable[..., tuple[int, str, str]]
+
+SOURCES = ["a b c", "d", "", "e f g h"]
+
+
+@pytest.fixture
+def model_folder(letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> Path:
+    model = tiny_model(vocab_size=len(letter_tokenizer), encoder_layers=1, decoder_layers=1, lm_head_bias=True)
+    with torch.no_grad():
+        model.lm_head.bias[3] = -1e4  # <unk>
+    folder = tmp_path / "model"
+    model.save_pretrained(folder)
+    letter_tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def files(model_folder: Path, tmp_path: Path) -> list[object]:
+    """Arguments that name the sources and references, of which half are what the model writes."""
+    translations = Translator.from_pretrained(model_folder, device="cpu")(SOURCES)
+    references = [*translations[:1], "x y z", *translations[2:3], translations[3] + " z"]
+    (tmp_path / "source").write_text("".join(f"{line}\n" for line in SOURCES))
+    (tmp_path / "reference.gz").write_bytes(gzip.compress("".join(f"{line}\n" for line in references).encode()))
+    return ["--source", tmp_path / "source", "--reference", tmp_path / "reference.gz"]
+
+
+def test_the_scores_are_those_of_the_translations(
+    model_folder: Path, files: list[object], command: Command, tmp_path: Path
+) -> None:
+    status, out, err = command("evaluate", model_folder, *files, "--json", "--output", tmp_path / "hypotheses")
+    assert (status, err) == (0, "")
+    translations = Translator.from_pretrained(model_folder, device="cpu")(SOURCES)
+    assert (tmp_path / "hypotheses").read_text() == "".join(f"{line}\n" for line in translations)
+    references = gzip.decompress((tmp_path / "reference.gz").read_bytes()).decode().splitlines()
+    assert json.loads(out) == score(translations, references) | {"num_sentences": 4}
+    assert json.loads(out)["exact_match"] == 50
+
+
+def test_the_scores_are_told_with_their_signatures(model_folder: Path, files: list[object], command: Command) -> None:
+    _, scores, _ = command("evaluate", model_folder, *files, "--json")
+    status, out, err = command("evaluate", model_folder, *files)
+    assert (status, err) == (0, "")
+    expected = json.loads(scores)
+    assert out.splitlines() == [
+        "sentences    4",
+        "exact match  50.0 %",
+        f"BLEU         {expected['bleu']:.1f}  {expected['bleu_signature']}",
+        f"chrF         {expected['chrf']:.1f}  {expected['chrf_signature']}",
+    ]
+
+
+def test_the_search_is_the_one_asked_for(
+    model_folder: Path, files: list[object], command: Command, tmp_path: Path
+) -> None:
+    output = tmp_path / "hypotheses.gz"
+    assert command("evaluate", model_folder, *files, "--beam-size", 1, "--batch-tokens", 5, "--output", output)[0] == 0
+    translations = Translator.from_pretrained(model_folder, device="cpu")(SOURCES, beam_size=1)
+    assert gzip.decompress(output.read_bytes()).decode() == "".join(f"{line}\n" for line in translations)
+
+
+def test_unequal_numbers_of_lines_are_both_named_before_anything_is_translated(
+    files: list[object], command: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "source").write_text("a\nb\nc\n")
+    status, out, err = command("evaluate", tmp_path / "no model", *files)
+    assert (status, out) == (1, "")
+    assert err == (
+        "Error: `--source` and `--reference` must have the same number of lines, but "
+        f"{tmp_path / 'source'} has 3 and {tmp_path / 'reference.gz'} has 4 instead.\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["source", "reference.gz"])
+def test_the_output_may_be_none_of_the_inputs(
+    name: str, model_folder: Path, files: list[object], command: Command, tmp_path: Path
+) -> None:
+    before = (tmp_path / name).read_bytes()
+    status, _, err = command("evaluate", model_folder, *files, "--output", tmp_path / name)
+    assert status == 1
+    assert "`--output` must be another file than the input, but both are" in err
+    assert (tmp_path / name).read_bytes() == before

@@ -1,0 +1,293 @@
+"""The verb `translate`: every line has its translation on the same line, whatever it is read from and written to."""
+
+import gzip
+import io
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from reference.tiny_models import tiny_model
+
+from hf_seq2seq import Translator, train_tokenizer
+from hf_seq2seq.commands.translate import check_output, write_lines
+
+
+Command = Callable[..., tuple[int, str, str]]
+
+LINES = ["äöü", "", "ü文", "  ", "中文字中文字", "ß"]
+TEXT = "".join(f"{line}\n" for line in LINES)
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model whose tokens are the letters of LINES, so that all it writes is beyond ASCII."""
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = train_tokenizer(iter(["äöüß", "中文字"]), kind="char", model_max_length=50)
+    model = tiny_model(vocab_size=len(tokenizer), encoder_layers=1, decoder_layers=1, lm_head_bias=True)
+    with torch.no_grad():
+        model.lm_head.bias[2:4] = -1e4  # no </s> and no <unk>: as many letters as the length limit allows
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def translations(model_folder: Path) -> list[str]:
+    translations = Translator.from_pretrained(model_folder, device="cpu")(LINES)
+    assert [len(translation) > 50 for translation in translations] == [bool(line.strip()) for line in LINES]
+    assert not "".join(translations).isascii()
+    return translations
+
+
+@pytest.fixture
+def type_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
+    def set_standard_input(data: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="ascii"))
+
+    return set_standard_input
+
+
+def start(*arguments: object, environment: dict[str, str] | None = None) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "hf_seq2seq", "translate", *map(str, arguments)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
+
+
+# What goes in and comes out
+
+
+def test_each_line_of_standard_input_becomes_one_of_standard_output(
+    model_folder: Path, translations: list[str], command: Command, type_in: Callable[[bytes], None]
+) -> None:
+    """https://github.com/joeynmt/joeynmt/issues/183 and https://github.com/awslabs/sockeye/issues/477."""
+    type_in(TEXT.encode())
+    assert command("translate", model_folder) == (0, "".join(f"{line}\n" for line in translations), "")
+    assert [translations[1], translations[3]] == ["", ""]
+
+
+@pytest.mark.parametrize("text", ["", "\n", " \n\n\t\n"])
+def test_input_without_text_is_no_error(
+    text: str, model_folder: Path, command: Command, type_in: Callable[[bytes], None]
+) -> None:
+    type_in(text.encode())
+    assert command("translate", model_folder) == (0, "\n" * text.count("\n"), "")
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_files_are_read_and_written_plain_or_gzipped(
+    ending: str, model_folder: Path, translations: list[str], command: Command, tmp_path: Path
+) -> None:
+    source, target = tmp_path / f"new.en{ending}", tmp_path / f"new.de{ending}"
+    data = TEXT.replace("\n", "\r\n").encode()
+    source.write_bytes(gzip.compress(data) if ending else data)
+    target.write_bytes(b"of an earlier run")
+    assert command("translate", model_folder, "--input", source, "--output", target) == (0, "", "")
+    written = gzip.decompress(target.read_bytes()) if ending else target.read_bytes()
+    assert written == "".join(f"{line}\n" for line in translations).encode()
+
+
+def test_a_named_pipe_is_read_once_and_whole(
+    model_folder: Path, translations: list[str], command: Command, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(TEXT,), kwargs={"encoding": "utf-8"})
+    writer.start()
+    assert command("translate", model_folder, "--input", pipe) == (
+        0,
+        "".join(f"{line}\n" for line in translations),
+        "",
+    )
+    writer.join()
+
+
+def test_options_reach_the_translator(
+    model_folder: Path, command: Command, type_in: Callable[[bytes], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {}
+
+    def windows(self: Translator, texts: Iterator[str], **options: Any) -> Iterator[list[str]]:
+        given.update(options, batch_tokens=self.batch_tokens, device=self.model.device)
+        yield from ()
+
+    monkeypatch.setattr(Translator, "windows", windows)
+    type_in(b"")
+    assert command("translate", model_folder, "--device", "cpu")[0] == 0
+    assert given == {"window": None, "batch_tokens": 1024, "device": torch.device("cpu")}
+    assert command("translate", model_folder, "--beam-size", 3, "--batch-tokens", 7)[0] == 0
+    assert (given["beam_size"], given["batch_tokens"]) == (3, 7)
+
+
+@pytest.mark.parametrize("option", ["--beam-size", "--batch-tokens"])
+def test_a_number_below_1_is_refused(option: str, model_folder: Path, command: Command) -> None:
+    status, _, err = command("translate", model_folder, option, 0)
+    assert status == 2
+    assert f"Invalid value for '{option}'" in err
+
+
+# Bad input
+
+
+def test_a_line_that_is_not_utf8_is_named_after_the_lines_before_it_are_translated(
+    model_folder: Path, translations: list[str], command: Command, type_in: Callable[[bytes], None]
+) -> None:
+    type_in("".join(f"{line}\n" for line in LINES[:3]).encode() + b"\xe4\n" + LINES[0].encode())
+    status, out, err = command("translate", model_folder)
+    assert (status, out) == (1, "".join(f"{line}\n" for line in translations[:3]))
+    assert err.startswith("Error: ")
+    assert "must be UTF-8 text, but line 4 holds the byte 0xe4" in err
+    assert err.count("\n") == 1
+
+
+def test_a_file_or_model_that_is_not_there_is_named_and_an_earlier_output_kept(
+    model_folder: Path, command: Command, tmp_path: Path
+) -> None:
+    output, missing, source = tmp_path / "new.de", tmp_path / "missing", tmp_path / "new.en"
+    output.write_text("of an earlier run")
+    source.write_text(TEXT, encoding="utf-8")
+    for arguments in ((model_folder, "--input", missing), (missing, "--input", source)):
+        status, _, err = command("translate", *arguments, "--output", output)
+        assert status == 1
+        assert err.startswith(f"Error: `{missing}` must be ")
+        assert output.read_text() == "of an earlier run"
+
+
+def test_the_output_may_be_none_of_the_inputs(model_folder: Path, command: Command, tmp_path: Path) -> None:
+    source = tmp_path / "new.en"
+    source.write_text(TEXT, encoding="utf-8")
+    (tmp_path / "link").symlink_to(source)
+    status, _, err = command("translate", model_folder, "--input", source, "--output", tmp_path / "link")
+    assert status == 1
+    assert "`--output` must be another file than the input, but both are" in err
+    assert source.read_text(encoding="utf-8") == TEXT
+    standard_input = os.dup(0)
+    with source.open("rb") as file:
+        os.dup2(file.fileno(), 0)
+    try:
+        with pytest.raises(ValueError, match="`--output` must be another file than the input"):
+            check_output(source, None)
+    finally:
+        os.dup2(standard_input, 0)
+        os.close(standard_input)
+
+
+def test_the_output_must_be_a_file_in_a_folder_that_exists(
+    model_folder: Path, command: Command, tmp_path: Path
+) -> None:
+    for output in (tmp_path, tmp_path / "missing" / "new.de"):
+        status, _, err = command("translate", model_folder, "--output", output)
+        assert (status, err) == (
+            1,
+            f"Error: `--output` must be a file in an existing folder, but is {output} instead.\n",
+        )
+
+
+# While it runs
+
+
+def test_translations_appear_while_the_input_is_still_open_in_utf8_whatever_the_locale(
+    model_folder: Path, translations: list[str]
+) -> None:
+    locale = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii", "PYTHONCOERCECLOCALE": "0"}
+    with start(model_folder, environment=locale) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(f"{LINES[0]}\n".encode())
+        process.stdin.flush()
+        assert process.stdout.readline() == f"{translations[0]}\n".encode()
+        process.stdin.write("".join(f"{line}\n" for line in LINES[1:]).encode())
+        process.stdin.close()
+        assert process.stdout.read() == "".join(f"{line}\n" for line in translations[1:]).encode()
+        assert process.stderr.read() == b""
+        assert process.wait() == 0
+
+
+def test_head_closing_the_pipe_is_no_error(model_folder: Path, translations: list[str], tmp_path: Path) -> None:
+    (tmp_path / "new.en").write_text(TEXT * 20, encoding="utf-8")
+    with start(model_folder, "--input", tmp_path / "new.en") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == f"{translations[0]}\n".encode()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 0
+
+
+def test_whoever_types_a_line_gets_its_translation_before_the_next(
+    model_folder: Path, translations: list[str], command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[list[str]] = []
+
+    class Typist(io.RawIOBase):
+        def __init__(self) -> None:
+            self.lines = iter(LINES)
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: Any) -> int:
+            data = "".join(f"{line}\n" for line in [next(self.lines, None)] if line is not None).encode()
+            expected = LINES.index(data.decode().removesuffix("\n")) if data else len(LINES)
+            assert [line for lines in written for line in lines] == translations[:expected]
+            buffer[: len(data)] = data
+            return len(data)
+
+    def recorded(lines: list[str], *_: object) -> None:
+        written.append(lines)
+
+    terminal = io.TextIOWrapper(io.BufferedReader(Typist()))
+    terminal.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stdin", terminal)
+    monkeypatch.setattr("hf_seq2seq.commands.translate.write_lines", recorded)
+    assert command("translate", model_folder) == (0, "", "")
+    assert written == [[line] for line in translations]
+
+
+def test_the_progress_is_shown_on_a_terminal_alone(
+    model_folder: Path, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "new.en").write_text(TEXT, encoding="utf-8")
+    arguments = ("translate", model_folder, "--input", tmp_path / "new.en")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    _, _, err = command(*arguments)
+    assert "6 sentences [" in err
+    assert "sentences/s" in err
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert command(*arguments)[2] == ""  # it would be mixed with the translations
+    assert "sentences/s" in command(*arguments, "--output", tmp_path / "new.de")[2]
+
+
+def test_a_gzipped_output_is_whole_after_every_window(tmp_path: Path) -> None:
+    path = tmp_path / "new.de.GZ"
+    with path.open("wb") as output:
+        write_lines(["ä", ""], output, path)
+        assert gzip.decompress(path.read_bytes()) == "ä\n\n".encode()
+        write_lines([], output, path)
+        write_lines(["ö"], output, path)
+        assert gzip.decompress(path.read_bytes()) == "ä\n\nö\n".encode()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_what_was_translated_can_be_read_after_a_kill(
+    ending: str, model_folder: Path, translations: list[str], tmp_path: Path
+) -> None:
+    output = tmp_path / f"new.de{ending}"
+    with start(model_folder, "--output", output) as process:
+        assert process.stdin is not None
+        process.stdin.write(f"{LINES[0]}\n".encode())
+        process.stdin.flush()
+        while not (output.exists() and output.stat().st_size):
+            assert process.poll() is None
+            time.sleep(0.1)
+        process.kill()
+    data = gzip.decompress(output.read_bytes()) if ending else output.read_bytes()
+    assert data == f"{translations[0]}\n".encode()
