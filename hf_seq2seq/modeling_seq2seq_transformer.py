@@ -29,8 +29,9 @@ from transformers.modeling_outputs import (
     Seq2SeqModelOutput,
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
+from transformers.processing_utils import Unpack
 from transformers.utils.deprecation import deprecate_kwarg
-from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
+from transformers.utils.generic import TransformersKwargs, can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_seq2seq_transformer import Seq2SeqTransformerConfig
@@ -77,11 +78,13 @@ class Seq2SeqTransformerLearnedPositions(nn.Embedding):
 
     def forward(self, position_ids: torch.Tensor, num_positions: int | None = None) -> torch.Tensor:
         """Returns the positions' vectors, (B, L) -> (B, L, D); raises ValueError where the table ends before them."""
-        length = num_positions or position_ids.shape[-1]
-        if length > self.num_embeddings:
+        # Ids are looked at where no bound on them is known to fit, since a GPU would have to be waited for.
+        is_known_to_fit = num_positions is not None and num_positions <= self.num_embeddings
+        if not (is_known_to_fit or torch.compiler.is_compiling()) and position_ids.max() >= self.num_embeddings:
             raise ValueError(
                 f"The sequence length must be at most `max_position_embeddings` ({self.num_embeddings}) with learned "
-                f"positions, but is {length} instead. Shorten the text, or use sinusoidal positions."
+                f"positions, but is {int(position_ids.max()) + 1} instead. Shorten the text, or use sinusoidal "
+                "positions."
             )
         return super().forward(position_ids)
 
@@ -305,6 +308,10 @@ class Seq2SeqTransformerPreTrainedModel(PreTrainedModel):
     _supports_flex_attn = True
     _can_compile_fullgraph = True
 
+    def __init__(self, config: Seq2SeqTransformerConfig) -> None:
+        config.validate()  # fields may have been set since it was made, and saving would find out too late
+        super().__init__(config)
+
     def _init_weights(self, module: nn.Module) -> None:
         """Xavier-uniform projections, embeddings N(0, 1 / D), so that embeddings times sqrt(D) have variance 1."""
         if isinstance(module, nn.Linear):
@@ -327,6 +334,17 @@ class Seq2SeqTransformerPreTrainedModel(PreTrainedModel):
             return super().get_expanded_tied_weights_keys(all_submodels=True)
         return dict(self._tied_weights_keys or {})
 
+    @property
+    def _keys_to_ignore_on_save(self) -> set[str]:  # type: ignore[override]
+        """Names of weights that are stored under another name: a trainer that goes on does not miss them."""
+        weights = dict(self.named_parameters(remove_duplicate=False))
+        tied = self.all_tied_weights_keys.items()
+        return {target for target, source in tied if target in weights and weights[target] is weights.get(source)}
+
+    @_keys_to_ignore_on_save.setter
+    def _keys_to_ignore_on_save(self, names: set[str]) -> None:
+        """Ignores what the base class sets, which are the names that classes list: ours list none."""
+
 
 class _Seq2SeqTransformerStack(Seq2SeqTransformerPreTrainedModel):
     """What encoder and decoder share: embedded tokens with positions, and layers."""
@@ -345,6 +363,10 @@ class _Seq2SeqTransformerStack(Seq2SeqTransformerPreTrainedModel):
         self.layer_norm = nn.LayerNorm(config.d_model) if config.norm_position == "pre" else None
         self.gradient_checkpointing = False
         self.post_init()
+
+    def init_parallel_plans(self) -> None:
+        """Leaves a stack without plans: the config's name both stacks, and are the whole model's."""
+        self._tp_plan, self._ep_plan, self._pp_plan, self._fsdp_plan = {}, {}, {}, {}
 
     def _embed(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
         """Looks tokens up, (B, L) -> (B, L, D), and multiplies by sqrt(D): section 3.4."""
@@ -540,9 +562,21 @@ class Seq2SeqTransformerModel(Seq2SeqTransformerPreTrainedModel):
         if self.config.share_encoder_decoder_embeddings:
             self.decoder.embed_tokens = value  # type: ignore[assignment]
 
+    def _resize_token_embeddings(
+        self, new_num_tokens: int | None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        """Resizes the source's table and, where it is shared, the target's."""
+        embeddings: nn.Embedding = self._get_resized_embeddings(
+            self.get_input_embeddings(), new_num_tokens, pad_to_multiple_of, mean_resizing
+        )
+        self.set_input_embeddings(embeddings)
+        if self.config.share_encoder_decoder_embeddings:
+            self.config.decoder_vocab_size = embeddings.num_embeddings
+        return embeddings
+
     @can_return_tuple
     @deprecate_kwarg("past_key_values", "5.40.0", new_name="cache")
-    def forward(
+    def forward(  # type: ignore[misc]  # TransformersKwargs has `position_ids` too
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
@@ -555,7 +589,7 @@ class Seq2SeqTransformerModel(Seq2SeqTransformerPreTrainedModel):
         position_ids: torch.Tensor | None = None,
         decoder_position_ids: torch.Tensor | None = None,
         use_cache: bool | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
         """Encodes the source, unless `encoder_outputs` holds it, and decodes the target.
 
@@ -616,8 +650,8 @@ class Seq2SeqTransformerModel(Seq2SeqTransformerPreTrainedModel):
 
 # Positions projected onto the vocabulary at a time in training.
 _LOSS_CHUNK = 256
-# Factor on float16 gradients inside the chunked loss, divided out again in float32: without it probabilities below
-# 6e-5, most of a vocabulary's, lose their precision; with it a chunk's sum (at most 256 x 64) stays below 65504.
+# Factor on float16 gradients of the hidden states, divided out again in the backward pass: without it probabilities
+# below 6e-5, most of a vocabulary's, would lose their precision.
 _HALF_SCALE = 64.0
 
 
@@ -640,14 +674,14 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         """Returns the summed loss of `hidden_states` (N, D) against `labels` (N,), none of them -100."""
         device = hidden_states.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_states.dtype
-        needs_grad = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
         scale = _HALF_SCALE if dtype == torch.float16 else 1.0
         ctx.input_dtypes = (hidden_states.dtype, weight.dtype)
         ctx.scale = scale
         loss = torch.zeros((), dtype=torch.float32, device=hidden_states.device)
-        grad_hidden = torch.empty_like(hidden_states, dtype=dtype) if needs_grad else None
-        grad_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_grad else None
-        grad_bias = torch.zeros_like(bias, dtype=torch.float32) if needs_grad and bias is not None else None
+        needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        grad_hidden = torch.empty_like(hidden_states, dtype=dtype) if needs_hidden else None
+        grad_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_weight else None
+        grad_bias = torch.zeros_like(bias, dtype=torch.float32) if needs_bias and bias is not None else None
         with torch.autocast(device, enabled=False):
             projection = weight.to(dtype)
             for start in range(0, hidden_states.shape[0], _LOSS_CHUNK):
@@ -658,18 +692,15 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                     logits += bias
                 chunk_loss, grad_logits = _smoothed_loss_and_gradient(logits, labels[rows], label_smoothing)
                 loss += chunk_loss
-                if grad_hidden is None or grad_weight is None:
-                    continue
                 if grad_bias is not None:
                     grad_bias += grad_logits.sum(0)
-                grad_logits = (grad_logits * scale if scale != 1.0 else grad_logits).to(dtype)
-                grad_hidden[rows] = grad_logits @ projection
-                if dtype == torch.float32:
-                    grad_weight.addmm_(grad_logits.t(), states)
-                else:
-                    grad_weight += grad_logits.t() @ states
-        if needs_grad:
-            ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
+                if grad_weight is not None and dtype == torch.bfloat16:
+                    grad_weight += grad_logits.to(dtype).t() @ states
+                elif grad_weight is not None:  # in float32 also for float16, in which a chunk's sum could overflow
+                    grad_weight.addmm_(grad_logits.t(), states.float())
+                if grad_hidden is not None:
+                    grad_hidden[rows] = grad_logits.mul_(scale).to(dtype) @ projection
+        ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
         return loss
 
     @staticmethod
@@ -678,10 +709,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         """Scales the gradients formed in the forward pass."""
         grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
         hidden_dtype, weight_dtype = ctx.input_dtypes
-        factor = grad_loss / ctx.scale
         return (
-            (grad_hidden * factor).to(hidden_dtype),
-            (grad_weight * factor).to(weight_dtype),
+            None if grad_hidden is None else (grad_hidden * (grad_loss / ctx.scale)).to(hidden_dtype),
+            None if grad_weight is None else (grad_weight * grad_loss).to(weight_dtype),
             None if grad_bias is None else (grad_bias * grad_loss).to(weight_dtype),
             None,
             None,
@@ -753,14 +783,10 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
 
     def _resize_token_embeddings(
         self, new_num_tokens: int | None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Module:
+    ) -> nn.Embedding:
         """Resizes the source's table and, where it is shared, the target's and the output projection."""
-        embeddings = self._get_resized_embeddings(
-            self.model.get_input_embeddings(), new_num_tokens, pad_to_multiple_of, mean_resizing
-        )
-        self.set_input_embeddings(embeddings)
+        embeddings = self.model._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
         if self.config.share_encoder_decoder_embeddings:
-            self.config.decoder_vocab_size = embeddings.num_embeddings
             self._resize_lm_head(embeddings.num_embeddings, mean_resizing)
         return embeddings
 
@@ -820,7 +846,7 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
 
     @can_return_tuple
     @deprecate_kwarg("past_key_values", "5.40.0", new_name="cache")
-    def forward(
+    def forward(  # type: ignore[misc]  # TransformersKwargs has `position_ids` too
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
@@ -834,10 +860,10 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
         position_ids: torch.Tensor | None = None,
         decoder_position_ids: torch.Tensor | None = None,
         use_cache: bool | None = None,
-        label_smoothing: float = 0.0,
+        smoothing: float = 0.0,
         num_items_in_batch: torch.Tensor | int | None = None,
         return_logits: bool | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
         """Predicts each next target token and, given labels, returns the loss.
 
@@ -855,7 +881,8 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
             position_ids: The source's positions, shape (B, S); by default counted by the mask.
             decoder_position_ids: The target's positions, shape (B, T); by default counted by the mask.
             use_cache: Whether to return a cache.
-            label_smoothing: The share eps_ls of the target distribution spread over the vocabulary (section 5.4).
+            smoothing: The share eps_ls of the target distribution spread over the vocabulary (section 5.4). (Not named
+                `label_...`: a trainer would take it for a column of labels.)
             num_items_in_batch: Number that the summed loss is divided by, for gradient accumulation and several
                 devices; by default the number of labels that are not -100.
             return_logits: Whether logits are returned beside a loss. By default they are in evaluation mode, and in
@@ -892,7 +919,7 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
         logits = self.lm_head(hidden_states) if wants_logits else None
         loss = None
         if labels is not None:
-            loss = self._loss(hidden_states, logits, labels.to(hidden_states.device), label_smoothing)
+            loss = self._loss(hidden_states, logits, labels.to(hidden_states.device), smoothing)
             count = (labels != -100).sum() if num_items_in_batch is None else num_items_in_batch
             loss = loss / torch.as_tensor(count, device=loss.device).clamp(min=1)
         return Seq2SeqLMOutput(

@@ -44,7 +44,7 @@ BORDERS = {
     "unigram": r" ?[^\s\p{N}]+| ?\p{N}|\s+(?!\S)|\s+",
 }
 
-# Training time is quadratic in the length of a text without borders.
+# In characters. Training the byte-level kinds takes time quadratic in the length of a text without borders.
 LONGEST_TRAINING_LINE = 2000
 
 
@@ -125,7 +125,6 @@ def _as_pretrained(tokenizer: Tokenizer, model_max_length: int | None) -> PreTra
         bos_token=bos_token,
         eos_token=eos_token,
         unk_token=unk_token,
-        model_input_names=["input_ids", "attention_mask"],
         # The default would read a "</s>" typed by a user as the control token, and decoding would then drop it.
         split_special_tokens=True,
         clean_up_tokenization_spaces=False,
@@ -170,16 +169,11 @@ def _training_lines(
         longest_first = sorted(extra_tokens, key=len, reverse=True)
         extra = re.compile("|".join(map(re.escape, longest_first)))
         lines = chain.from_iterable(map(extra.split, lines))
-    parts = (
-        line[start : start + LONGEST_TRAINING_LINE]
-        for line in lines
-        if line.strip()
-        for start in range(0, len(line), LONGEST_TRAINING_LINE)
-    )
-    first = next(parts, None)
+    lines = (line for line in lines if line.strip())
+    first = next(lines, None)
     if first is None:
         raise ValueError("`files_or_iterator` must hold text to train on, but has none but blank lines.")
-    return chain([first], parts)
+    return chain([first], lines)
 
 
 def _lines_of_files(paths: Sequence[str | os.PathLike[str]]) -> Iterator[str]:
@@ -210,14 +204,15 @@ def _train_byte_level(tokenizer: Tokenizer, lines: Iterator[str], vocab_size: in
         "initial_alphabet": pre_tokenizers.ByteLevel.alphabet(),
         "show_progress": sys.stderr.isatty(),
     }
+    size = LONGEST_TRAINING_LINE
+    parts = (line[start : start + size] for line in lines for start in range(0, len(line), size))
     if isinstance(tokenizer.model, models.BPE):
         # A piece seen once would teach the model nothing but that one place.
-        tokenizer.train_from_iterator(lines, trainers.BpeTrainer(min_frequency=2, **settings))
+        tokenizer.train_from_iterator(parts, trainers.BpeTrainer(min_frequency=2, **settings))
     else:
-        unk_token = SPECIAL_TOKENS[3]
         # The limit of a piece's length counts bytes here, and most letters of the world take two or three.
-        trainer = trainers.UnigramTrainer(unk_token=unk_token, max_piece_length=32, **settings)
-        tokenizer.train_from_iterator(lines, trainer)
+        trainer = trainers.UnigramTrainer(unk_token="<unk>", max_piece_length=32, **settings)
+        tokenizer.train_from_iterator(parts, trainer)
         _make_reproducible(tokenizer)
 
 
@@ -264,4 +259,3 @@ def _train_word_level(tokenizer: Tokenizer, kind: Kind, lines: Iterator[str], vo
         )
     vocab = {token: id for id, token in enumerate([*SPECIAL_TOKENS, *ranked[:room]])}
     tokenizer.model = models.WordLevel(vocab, unk_token="<unk>")
-    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))

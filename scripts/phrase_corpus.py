@@ -236,19 +236,25 @@ def write_phrase(kind: str, value: Any, style: int, source: Locale, target: Loca
 def draw_phrases(source: Locale, target: Locale, num_pairs: int, rng: random.Random) -> list[Phrase]:
     """Draws different phrases of all kinds; no two have the same source.
 
+    Those drawn several times come last. They are what few values make, such as "first" and "12:00 AM".
+
     Raises:
         ValueError: If the kinds have not so many different phrases.
     """
     phrases: dict[str, Phrase] = {}
+    drawn_again: set[str] = set()
     shares = [kind.share for kind in KINDS.values()]
     max_draws = 20 * num_pairs
     for kind in rng.choices(list(KINDS), shares, k=max_draws):
         value = KINDS[kind].draw(rng)
         phrase = write_phrase(kind, value, rng.randrange(len(KINDS[kind].styles)), source, target)
-        if phrase is not None:
-            phrases.setdefault(phrase.source, phrase)
+        if phrase is None:
+            continue
+        if phrase.source in phrases:
+            drawn_again.add(phrase.source)
+        phrases.setdefault(phrase.source, phrase)
         if len(phrases) == num_pairs:
-            return list(phrases.values())
+            return sorted(phrases.values(), key=lambda phrase: phrase.source in drawn_again)
     raise ValueError(
         f"`pairs` must be at most the number of different phrases, but is {num_pairs} instead, and {max_draws} draws "
         f"gave {len(phrases)}. Ask for fewer."
@@ -256,7 +262,10 @@ def draw_phrases(source: Locale, target: Locale, num_pairs: int, rng: random.Ran
 
 
 def split_phrases(phrases: Iterable[Phrase], num_held_out: int) -> Corpus:
-    """Splits phrases, so that no target stands in two parts: those of one target go to the same part."""
+    """Splits phrases, so that no target stands in two parts: those of one target go to the same part.
+
+    The first are held out: what few values make is trained on, since nothing but itself tells how it is written.
+    """
     by_target: defaultdict[str, list[Phrase]] = defaultdict(list)
     for phrase in phrases:
         by_target[phrase.target].append(phrase)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub.constants import HF_HUB_CACHE
 from reference.tiny_models import tiny_model
 
 from hf_seq2seq.loading import load_model, load_tokenizer
@@ -102,3 +103,16 @@ def test_code_that_travels_with_a_model_is_not_run(folder: Path) -> None:
     (folder / "evil.py").write_text("raise RuntimeError('run')")
     load_model(folder)
     load_tokenizer(folder)
+
+
+def test_weights_in_a_pickle_file_of_a_repository_are_not_read(folder: Path) -> None:
+    """A repository in the cache that holds nothing else."""
+    repository = Path(HF_HUB_CACHE) / "models--someone--pickled"
+    snapshot = repository / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0" * 40)
+    shutil.copy(folder / "config.json", snapshot)
+    torch.save(tiny_model().state_dict(), snapshot / "pytorch_model.bin")
+    with pytest.raises(OSError, match=r"model\.safetensors"):
+        load_model("someone/pickled")

@@ -459,6 +459,20 @@ def test_a_blank_source_with_a_target_stays_finite(attention: str, dtype: torch.
     assert all(gradient.isfinite().all() for gradient in gradients.values())
 
 
+@both_kernels
+def test_a_blank_source_stays_finite_where_float16_scores_are_far_below_zero(attention: str) -> None:
+    """https://github.com/huggingface/transformers/pull/17306: score plus mask must not pass float16's lowest."""
+    model = tiny_model(attention=attention, attention_bias=True, dtype=torch.float16)
+    for name, parameter in model.named_parameters():
+        if "q_proj.bias" in name or "k_proj.bias" in name:
+            parameter.data.fill_(8 if "q_proj" in name else -8)
+    inputs = batch()
+    inputs["attention_mask"][1] = 0
+    outputs, gradients = outputs_and_gradients(model, inputs, inputs["decoder_input_ids"])
+    assert outputs.logits.isfinite().all()
+    assert all(gradient.isfinite().all() for gradient in gradients.values())
+
+
 # The loss
 
 
@@ -479,7 +493,7 @@ def test_the_loss_is_the_label_smoothed_cross_entropy_of_the_logits(
         outputs = model.train(training)(
             **inputs,
             labels=labels,
-            label_smoothing=smoothing,
+            smoothing=smoothing,
             num_items_in_batch=num_items,
             return_logits=return_logits,
         )
@@ -497,7 +511,7 @@ def test_without_labels_to_learn_the_loss_is_zero_with_finite_gradients(
     """https://github.com/pytorch/pytorch/issues/24816: a mean over no labels would be NaN."""
     model = tiny_model(attention=attention, dtype=dtype).train(training)
     inputs = batch()
-    loss = model(**inputs, labels=torch.full_like(inputs["decoder_input_ids"], -100), label_smoothing=smoothing).loss
+    loss = model(**inputs, labels=torch.full_like(inputs["decoder_input_ids"], -100), smoothing=smoothing).loss
     loss.backward()
     assert loss.item() == 0
     assert all(p.grad is None or (p.grad == 0).all() for p in model.parameters())

@@ -111,6 +111,13 @@ def test_two_different_matrices_in_a_file_are_both_kept_though_the_config_ties_t
     assert torch.equal(logits(reloaded), logits(model))
 
 
+def test_a_head_that_was_given_weights_of_its_own_is_saved_though_the_config_ties_it(tmp_path: Path) -> None:
+    model = tiny_model()
+    model.lm_head.weight = nn.Parameter(model.lm_head.weight.detach() * 2)
+    model.save_pretrained(tmp_path)
+    assert torch.equal(logits(load(tmp_path)), logits(model))
+
+
 def test_ties_that_a_config_does_not_name_are_the_papers() -> None:
     """https://github.com/PrimeIntellect-ai/prime-rl/pull/1998."""
     assert_tied_as(Model(tiny_config()), TIES[0])

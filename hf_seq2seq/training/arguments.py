@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, NoReturn, TypeVar, get_args
 import torch
 import yaml
 from transformers import HfArgumentParser, Seq2SeqTrainingArguments
+from transformers.trainer_utils import IntervalStrategy
 
 from hf_seq2seq.configuration_seq2seq_transformer import _PAPER_ROWS, Seq2SeqTransformerConfig
 
@@ -26,6 +27,8 @@ DEFAULT_VOCAB_SIZE = 8000
 SCRATCH_LEARNING_RATE = 7e-4  # the peak of the paper's base model
 FINE_TUNING_LEARNING_RATE = 1e-4
 PAPER_WARMUP_STEPS = 4000
+
+VALIDATION_FIELDS = {"validation_source", "validation_file", "validation_split"}
 
 T = TypeVar("T", bound=type)
 
@@ -228,8 +231,6 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
             )
         if self.warmup_steps is None:
             self.warmup_steps = PAPER_WARMUP_STEPS if self.paper_schedule else 0.1
-        if self.disable_tqdm is None:
-            self.disable_tqdm = not sys.stderr.isatty()  # a bar in a log file is thousands of lines
         if not torch.accelerator.is_available():
             self.use_cpu = True  # else ranks started by torchrun on a CPU would not find each other
         super().__post_init__()
@@ -264,18 +265,26 @@ def parse_arguments(
     given = {_field_of(argument) for argument in arguments if argument.startswith("--")}
     for name in given:
         _check_known(name, known, "the command line")
-    _check_contradictions(given)
-    if "model_name_or_path" in given and "learning_rate" not in given:
-        arguments = [f"--learning_rate={FINE_TUNING_LEARNING_RATE}", *arguments]
-    if "eval_strategy" not in given and given & {"validation_source", "validation_file", "validation_split"}:
-        arguments = ["--eval_strategy=steps", *arguments]
     *parsed, rest = parser.parse_args_into_dataclasses(
-        arguments, return_remaining_strings=True, look_for_args_file=False
+        _defaults(given) + arguments, return_remaining_strings=True, look_for_args_file=False
     )
     if rest:
         raise ValueError(f"Each value must follow its `--field`, but {rest[0]!r} follows none.")
     model_args, data_args, training_args = parsed
+    _check_contradictions(given, data_args, training_args)
     return model_args, data_args, training_args
+
+
+def _defaults(given: set[str]) -> list[str]:
+    """Returns options that follow from what was given; those given come after them and hold."""
+    defaults = []
+    if "model_name_or_path" in given:
+        defaults.append(f"--learning_rate={FINE_TUNING_LEARNING_RATE}")
+    if given & VALIDATION_FIELDS:
+        defaults.append("--eval_strategy=steps")
+    if not sys.stderr.isatty():
+        defaults.append("--disable_tqdm=true")  # a bar in a log file is thousands of lines
+    return defaults
 
 
 def _field_of(argument: str) -> str:
@@ -289,9 +298,11 @@ def _check_known(name: str, known: set[str], place: str) -> None:
         raise ValueError(f"`{name}` in {place} must be a field of the training command, but is none. {hint}")
 
 
-def _check_contradictions(given: set[str]) -> None:
-    """Checks what the dataclasses cannot: whether a field with a default was given."""
-    if "output_dir" not in given and "help" not in given:
+def _check_contradictions(
+    given: set[str], data_args: DataArguments, training_args: Seq2SeqTransformerTrainingArguments
+) -> None:
+    """Checks what a dataclass by itself cannot."""
+    if "output_dir" not in given:
         raise ValueError("`output_dir` must be given: the folder of the trained model.")
     replaced_by = {
         "paper_schedule": ("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs"),
@@ -299,13 +310,13 @@ def _check_contradictions(given: set[str]) -> None:
     }
     for name, others in replaced_by.items():
         for other in others:
-            if {name, other} <= given:
+            if getattr(training_args, name) and other in given:
                 raise ValueError(f"`{other}` must not be given together with `{name}`, which replaces it.")
-    needs_validation = given & {"eval_strategy", "load_best_model_at_end", "metric_for_best_model"}
-    if needs_validation and not given & {"validation_source", "validation_file", "validation_split"}:
+    if training_args.eval_strategy != "no" and not data_args.has_validation:
         raise ValueError(
-            f"`{min(needs_validation)}` must come with validation pairs, but none are given. Give `validation_source` "
-            "and `validation_target`, or `validation_file`."
+            "`eval_strategy` must be no without validation pairs, but is "
+            f"{IntervalStrategy(training_args.eval_strategy).value} instead. Give `validation_source` and "
+            "`validation_target`, or `validation_file`."
         )
 
 

@@ -47,7 +47,7 @@ class Seq2SeqTransformerTrainer(Seq2SeqTrainer):
     ) -> torch.Tensor | tuple[torch.Tensor, Any]:
         """Computes the loss, smoothed in training."""
         if model.training and self.args.label_smoothing_factor:
-            inputs = {**inputs, "label_smoothing": self.args.label_smoothing_factor}
+            inputs = {**inputs, "smoothing": self.args.label_smoothing_factor}
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:

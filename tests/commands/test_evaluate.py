@@ -19,6 +19,10 @@ Command = Callable[..., tuple[int, str, str]]
 SOURCES = ["a b c", "d", "", "e f g h"]
 
 
+def as_text(lines: list[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
 @pytest.fixture
 def model_folder(letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> Path:
     model = tiny_model(vocab_size=len(letter_tokenizer), encoder_layers=1, decoder_layers=1, lm_head_bias=True)
@@ -35,8 +39,8 @@ def files(model_folder: Path, tmp_path: Path) -> list[object]:
     """Arguments that name the sources and references, of which half are what the model writes."""
     translations = Translator.from_pretrained(model_folder, device="cpu")(SOURCES)
     references = [*translations[:1], "x y z", *translations[2:3], translations[3] + " z"]
-    (tmp_path / "source").write_text("".join(f"{line}\n" for line in SOURCES))
-    (tmp_path / "reference.gz").write_bytes(gzip.compress("".join(f"{line}\n" for line in references).encode()))
+    (tmp_path / "source").write_text(as_text(SOURCES))
+    (tmp_path / "reference.gz").write_bytes(gzip.compress(as_text(references).encode()))
     return ["--source", tmp_path / "source", "--reference", tmp_path / "reference.gz"]
 
 
@@ -46,7 +50,7 @@ def test_the_scores_are_those_of_the_translations(
     status, out, err = command("evaluate", model_folder, *files, "--json", "--output", tmp_path / "hypotheses")
     assert (status, err) == (0, "")
     translations = Translator.from_pretrained(model_folder, device="cpu")(SOURCES)
-    assert (tmp_path / "hypotheses").read_text() == "".join(f"{line}\n" for line in translations)
+    assert (tmp_path / "hypotheses").read_text() == as_text(translations)
     references = gzip.decompress((tmp_path / "reference.gz").read_bytes()).decode().splitlines()
     assert json.loads(out) == score(translations, references) | {"num_sentences": 4}
     assert json.loads(out)["exact_match"] == 50
@@ -71,7 +75,7 @@ def test_the_search_is_the_one_asked_for(
     output = tmp_path / "hypotheses.gz"
     assert command("evaluate", model_folder, *files, "--beam-size", 1, "--batch-tokens", 5, "--output", output)[0] == 0
     translations = Translator.from_pretrained(model_folder, device="cpu")(SOURCES, beam_size=1)
-    assert gzip.decompress(output.read_bytes()).decode() == "".join(f"{line}\n" for line in translations)
+    assert gzip.decompress(output.read_bytes()).decode() == as_text(translations)
 
 
 def test_unequal_numbers_of_lines_are_both_named_before_anything_is_translated(

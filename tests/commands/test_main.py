@@ -1,5 +1,6 @@
 """The command as a whole: its verbs, what it imports, and how it ends."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -79,17 +80,18 @@ def test_a_fault_of_ours_keeps_its_traceback(command: Command, monkeypatch: pyte
 
 
 def test_a_reader_that_has_had_enough_is_no_error() -> None:
+    """The reader is gone before the output, which is small enough to wait in Python's buffer, is written."""
     code = (
         "import sys; from types import SimpleNamespace; from hf_seq2seq.commands import main\n"
-        "def tokenizer():\n"
-        "    for _ in range(100000): print('a line')\n"
+        "def tokenizer(): print('after', input())\n"
         "sys.modules['hf_seq2seq.commands.tokenizer'] = SimpleNamespace(tokenizer=tokenizer)\n"
         "sys.argv = ['hf-seq2seq', 'tokenizer']; main.main()"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert process.stdout.readline() == b"a line\n"
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", code], env=buffered, **pipes) as process:  # type: ignore[call-overload]
         process.stdout.close()
-        assert process.wait(60) == 0
+        process.stdin.write(b"this\n")
+        process.stdin.close()
+        assert process.wait(100) == 0
         assert process.stderr.read() == b""

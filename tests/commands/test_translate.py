@@ -22,7 +22,13 @@ from hf_seq2seq.commands.translate import check_output, write_lines
 Command = Callable[..., tuple[int, str, str]]
 
 LINES = ["äöü", "", "ü文", "  ", "中文字中文字", "ß"]
-TEXT = "".join(f"{line}\n" for line in LINES)
+
+
+def as_text(lines: list[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+TEXT = as_text(LINES)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +74,7 @@ def test_each_line_of_standard_input_becomes_one_of_standard_output(
 ) -> None:
     """https://github.com/joeynmt/joeynmt/issues/183 and https://github.com/awslabs/sockeye/issues/477."""
     type_in(TEXT.encode())
-    assert command("translate", model_folder) == (0, "".join(f"{line}\n" for line in translations), "")
+    assert command("translate", model_folder) == (0, as_text(translations), "")
     assert [translations[1], translations[3]] == ["", ""]
 
 
@@ -90,7 +96,7 @@ def test_files_are_read_and_written_plain_or_gzipped(
     target.write_bytes(b"of an earlier run")
     assert command("translate", model_folder, "--input", source, "--output", target) == (0, "", "")
     written = gzip.decompress(target.read_bytes()) if ending else target.read_bytes()
-    assert written == "".join(f"{line}\n" for line in translations).encode()
+    assert written == as_text(translations).encode()
 
 
 def test_a_named_pipe_is_read_once_and_whole(
@@ -100,11 +106,7 @@ def test_a_named_pipe_is_read_once_and_whole(
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_text, args=(TEXT,), kwargs={"encoding": "utf-8"})
     writer.start()
-    assert command("translate", model_folder, "--input", pipe) == (
-        0,
-        "".join(f"{line}\n" for line in translations),
-        "",
-    )
+    assert command("translate", model_folder, "--input", pipe) == (0, as_text(translations), "")
     writer.join()
 
 
@@ -138,9 +140,9 @@ def test_a_number_below_1_is_refused(option: str, model_folder: Path, command: C
 def test_a_line_that_is_not_utf8_is_named_after_the_lines_before_it_are_translated(
     model_folder: Path, translations: list[str], command: Command, type_in: Callable[[bytes], None]
 ) -> None:
-    type_in("".join(f"{line}\n" for line in LINES[:3]).encode() + b"\xe4\n" + LINES[0].encode())
+    type_in(as_text(LINES[:3]).encode() + b"\xe4\n" + LINES[0].encode())
     status, out, err = command("translate", model_folder)
-    assert (status, out) == (1, "".join(f"{line}\n" for line in translations[:3]))
+    assert (status, out) == (1, as_text(translations[:3]))
     assert err.startswith("Error: ")
     assert "must be UTF-8 text, but line 4 holds the byte 0xe4" in err
     assert err.count("\n") == 1
@@ -203,9 +205,9 @@ def test_translations_appear_while_the_input_is_still_open_in_utf8_whatever_the_
         process.stdin.write(f"{LINES[0]}\n".encode())
         process.stdin.flush()
         assert process.stdout.readline() == f"{translations[0]}\n".encode()
-        process.stdin.write("".join(f"{line}\n" for line in LINES[1:]).encode())
+        process.stdin.write(as_text(LINES[1:]).encode())
         process.stdin.close()
-        assert process.stdout.read() == "".join(f"{line}\n" for line in translations[1:]).encode()
+        assert process.stdout.read() == as_text(translations[1:]).encode()
         assert process.stderr.read() == b""
         assert process.wait() == 0
 

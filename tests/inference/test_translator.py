@@ -148,12 +148,15 @@ def test_beam_search_in_a_batch_of_unequal_limits_equals_that_of_each_text_alone
     assert 5 <= num_at_limit <= 10
 
 
-def test_what_beam_search_fills_finished_rows_with_is_no_part_of_a_translation(
-    letter_tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("generated", "translation"), [([5, 6, END, END, 7], "b c"), ([5, 6, 7, 8, 9, 10], "b c d e f"), ([END], "")]
+)
+def test_what_follows_the_end_or_the_limit_is_filling(
+    generated: list[int], translation: str, translator: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    translator = Translator(letters_model(), letter_tokenizer)
-    monkeypatch.setattr(translator.model, "generate", lambda **_: torch.tensor([[START, 5, 6, END, END, 7]]))
-    assert translator("a") == "b c"
+    """Beam search fills finished rows up with end tokens, or with the padding of other models."""
+    monkeypatch.setattr(translator.model, "generate", lambda **_: torch.tensor([[START, *generated]]))
+    assert translator("a") == translation  # its limit: two tokens and three more
 
 
 # Streams

@@ -147,6 +147,11 @@ def test_held_out_phrases_are_new_on_both_sides(corpus: Corpus) -> None:
         assert not validation & test
 
 
+def test_words_that_only_they_themselves_teach_are_trained_on() -> None:
+    corpus = make_corpus("en", "de", num_pairs=5000)
+    assert {"one", "two", "nine", "first", "third", "ninth"} <= {phrase.source for phrase in corpus.train}
+
+
 def test_phrases_are_lines_that_no_reader_would_change(corpus: Corpus) -> None:
     for phrase in (phrase for part in corpus for phrase in part):
         for text in (phrase.source, phrase.target):

@@ -104,6 +104,15 @@ def test_what_was_not_given_follows_from_what_was(output: list[str]) -> None:
     assert tuned.learning_rate == 1
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_progress_bars_are_for_terminals(
+    is_terminal: bool, output: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
+    assert parse_arguments([*PAIRS, *output])[2].disable_tqdm is not is_terminal
+    assert parse_arguments([*PAIRS, *output, "--disable_tqdm", "false"])[2].disable_tqdm is False
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -136,7 +145,7 @@ def test_what_was_not_given_follows_from_what_was(output: list[str]) -> None:
             ["--tokens_per_batch", "9", "--per_device_train_batch_size", "9"],
             "`per_device_train_batch_size` must not be given together with `tokens_per_batch`",
         ),
-        (["--eval_strategy", "epoch"], "`eval_strategy` must come with validation pairs, but none are given"),
+        (["--eval_strategy", "epoch"], "`eval_strategy` must be no without validation pairs, but is epoch instead"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_named(wrong: list[str], message: str, output: list[str]) -> None:
@@ -157,6 +166,11 @@ def test_pairs_that_are_missing_or_have_one_side_are_named(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         parse_arguments([*arguments, *output])
+
+
+def test_what_is_switched_off_contradicts_nothing(output: list[str]) -> None:
+    off = ["--paper_schedule", "false", "--learning_rate", "1", "--eval_strategy", "no"]
+    assert parse_arguments([*PAIRS, *output, *off])[2].learning_rate == 1
 
 
 def test_the_output_folder_must_be_given() -> None:

@@ -23,8 +23,8 @@ def train(
     """Returns the rank and its batches, each pair by the lengths of its two sides."""
     lengths = [(source, target) for source in range(1, 11) for target in range(1, 11)]
     pairs = Dataset.from_list([{"input_ids": [5] * s, "labels": [6] * t, "length": max(s, t)} for s, t in lengths])
-    sizes = dict.fromkeys(("d_model", "encoder_ffn_dim", "decoder_ffn_dim", "vocab_size"), 8)
-    layers = dict.fromkeys(("encoder_layers", "decoder_layers"), 1)
+    sizes: dict[str, Any] = dict.fromkeys(("d_model", "encoder_ffn_dim", "decoder_ffn_dim", "vocab_size"), 8)
+    layers: dict[str, Any] = dict.fromkeys(("encoder_layers", "decoder_layers"), 1)
     model = Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerConfig(**sizes, **layers))
     trainer: Any = Seq2SeqTransformerTrainer(
         model=model,

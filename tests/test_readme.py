@@ -1,0 +1,30 @@
+"""The README's Python example, run as it stands there on files of a few lines."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+
+README = Path(__file__).parent.parent / "README.md"
+
+NUMBERS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
+
+
+def test_the_example_with_the_stock_trainer_runs_as_it_stands(tmp_path: Path) -> None:
+    (example,) = re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    for part in ("train", "val"):
+        pairs = [(f"{a} and {b}", f"{NUMBERS[a]} und {NUMBERS[b]}") for a in NUMBERS for b in NUMBERS]
+        for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
+            (tmp_path / f"{part}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+    finished = subprocess.run(
+        [sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, encoding="utf-8", check=False
+    )
+
+    assert finished.returncode == 0, finished.stderr
+    assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"} <= {
+        path.name for path in (tmp_path / "out").iterdir()
+    }
+    (translation,) = re.findall(r"^\['(.*)'\]$", finished.stdout, re.MULTILINE)
+    assert translation.strip()
