@@ -95,13 +95,14 @@ class Seq2SeqTransformerConfig(PreTrainedConfig):
         "num_attention_heads": "encoder_attention_heads",
     }
     base_model_tp_plan: ClassVar[dict[str, str]] = {
-        f"{stack}.layers.*.{module}": style
+        f"{stack}.{module}": style
         for stack, attentions in (("encoder", ("self_attn",)), ("decoder", ("self_attn", "encoder_attn")))
         for module, style in (
-            *((f"{a}.{p}", "colwise") for a in attentions for p in ("q_proj", "k_proj", "v_proj")),
-            *((f"{a}.out_proj", "rowwise") for a in attentions),
-            ("fc1", "colwise"),
-            ("fc2", "rowwise"),
+            ("embed_tokens", "embedding_rowwise"),  # like a tied output projection, by the vocabulary
+            *((f"layers.*.{a}.{p}_proj", "colwise") for a in attentions for p in "qkv"),
+            *((f"layers.*.{a}.out_proj", "rowwise") for a in attentions),
+            ("layers.*.fc1", "colwise"),
+            ("layers.*.fc2", "rowwise"),
         )
     }
     base_model_fsdp_plan: ClassVar[dict[Any, str]] = {

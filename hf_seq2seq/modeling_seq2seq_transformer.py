@@ -309,7 +309,8 @@ class Seq2SeqTransformerPreTrainedModel(PreTrainedModel):
     _can_compile_fullgraph = True
 
     def __init__(self, config: Seq2SeqTransformerConfig) -> None:
-        config.validate()  # fields may have been set since it was made, and saving would find out too late
+        if config.share_encoder_decoder_embeddings:
+            config.decoder_vocab_size = config.vocab_size  # which may have been set since the config was made
         super().__init__(config)
 
     def _init_weights(self, module: nn.Module) -> None:
@@ -332,7 +333,10 @@ class Seq2SeqTransformerPreTrainedModel(PreTrainedModel):
         """
         if all_submodels:
             return super().get_expanded_tied_weights_keys(all_submodels=True)
-        return dict(self._tied_weights_keys or {})
+        ties = dict(self._tied_weights_keys or {})
+        if not self.config.tie_word_embeddings:
+            ties.pop("lm_head.weight", None)
+        return ties
 
     @property
     def _keys_to_ignore_on_save(self) -> set[str]:  # type: ignore[override]
@@ -746,15 +750,15 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
 
     def __init__(self, config: Seq2SeqTransformerConfig) -> None:
         super().__init__(config)
-        if config.tie_word_embeddings:
-            stack = "encoder" if config.share_encoder_decoder_embeddings else "decoder"
-            self._tied_weights_keys = {"lm_head.weight": f"model.{stack}.embed_tokens.weight"}
         self.model = Seq2SeqTransformerModel(config)
+        ties: dict[str, str] = {}
+        target = "model.decoder.embed_tokens.weight"
         if config.share_encoder_decoder_embeddings:
-            self._tied_weights_keys = {
-                "model.decoder.embed_tokens.weight": "model.encoder.embed_tokens.weight",
-                **(self._tied_weights_keys or {}),
-            }
+            ties[target] = "model.encoder.embed_tokens.weight"
+            target = ties[target]
+        if config.tie_word_embeddings:
+            ties["lm_head.weight"] = target
+        self._tied_weights_keys = ties
         self.lm_head = nn.Linear(
             config.d_model, self.model.decoder.embed_tokens.num_embeddings, bias=config.lm_head_bias
         )

@@ -11,7 +11,7 @@ import pytest
 import torch
 from reference.tiny_models import pad, random_sentences, tiny_config, tiny_model
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForSeq2SeqLM, GenerationConfig, PreTrainedModel
 from transformers.dynamic_module_utils import get_imports, get_relative_imports
@@ -236,6 +236,17 @@ def test_no_weight_is_drawn_anew_after_loading(ties: dict[str, Any], tmp_path: P
     for stack in (Seq2SeqTransformerModel, Seq2SeqTransformerForConditionalGeneration):
         reloaded = stack.from_pretrained(tmp_path)
         assert all((parameter == 0.5).all() for parameter in reloaded.parameters())
+
+
+def test_a_part_with_a_bias_missing_keeps_the_weight_that_was_loaded(tmp_path: Path) -> None:
+    """https://github.com/huggingface/transformers/issues/46620: only what is missing may be drawn."""
+    model = tiny_model(attention_bias=True, lm_head_bias=True)
+    model.save_pretrained(tmp_path)
+    kept = {name: weight for name, weight in saved_weights(tmp_path).items() if not name.endswith("bias")}
+    save_file(kept, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    reloaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).state_dict()
+    for name, weight in model.state_dict().items():
+        assert torch.equal(reloaded[name], torch.zeros_like(weight) if name.endswith("bias") else weight), name
 
 
 @torch.no_grad()

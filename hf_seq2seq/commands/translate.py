@@ -102,7 +102,7 @@ def _open_output(output_file: Path | None) -> Iterator[BinaryIO]:
 def write_lines(lines: list[str], output: BinaryIO, output_file: Path | None) -> None:
     """Write lines so that they can be read at once, whatever happens later: a gzip file is whole after each call."""
     data = "".join(f"{line}\n" for line in lines).encode()
-    if data and output_file is not None and output_file.suffix.lower() == ".gz":
+    if output_file is not None and output_file.suffix.lower() == ".gz":
         data = gzip.compress(data)  # a gzip file may have several of these, one after the other
     output.write(data)
     output.flush()

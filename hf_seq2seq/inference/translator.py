@@ -9,7 +9,7 @@ from typing import Any, Self, TypedDict, Unpack, overload
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteria
+from transformers import LogitsProcessor, PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteria
 
 from hf_seq2seq.loading import load_model, load_tokenizer
 
@@ -247,11 +247,14 @@ class Translator:
         input_ids = pad_sequence(list(map(torch.tensor, sources)), batch_first=True, padding_value=config.pad_token_id)
         lengths = torch.tensor(list(map(len, sources)))
         attention_mask = (torch.arange(input_ids.shape[1]) < lengths[:, None]).long()
+        suppressed = self.model.generation_config.suppress_tokens
         outputs = self.model.generate(
             input_ids=input_ids.to(device),
             attention_mask=attention_mask.to(device),
             max_length=1 + max(limits),  # with the start token
             stopping_criteria=[_OutputLimits(torch.tensor(limits, device=device))],
+            suppress_tokens=None,
+            logits_processor=[_SuppressedTokens(torch.tensor(suppressed, device=device))] if suppressed else [],
             **settings,
         )
         eos_ids = self.model.generation_config.eos_token_id
@@ -269,6 +272,17 @@ class _OutputLimits(StoppingCriteria):  # type: ignore[misc, unused-ignore]
         """Tell for each hypothesis, those of one source being neighbours, whether it is as long as may be."""
         is_done = input_ids.shape[1] > self.limits  # > and not >=, since the start token does not count
         return is_done.repeat_interleave(input_ids.shape[0] // len(self.limits))
+
+
+class _SuppressedTokens(LogitsProcessor):  # type: ignore[misc, unused-ignore]
+    """Bans tokens in place; for `suppress_tokens` `generate` itself copies all scores at each step."""
+
+    def __init__(self, token_ids: torch.Tensor) -> None:
+        self.token_ids = token_ids
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Return the scores of shape (rows, V), those of the banned tokens set to minus infinity."""
+        return scores.index_fill_(-1, self.token_ids, -torch.inf)
 
 
 def _check_text(text: str, number: int) -> None:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -236,7 +237,7 @@ def test_whoever_types_a_line_gets_its_translation_before_the_next(
             return True
 
         def readinto(self, buffer: Any) -> int:
-            data = "".join(f"{line}\n" for line in [next(self.lines, None)] if line is not None).encode()
+            data = as_text(list(islice(self.lines, 1))).encode()
             expected = LINES.index(data.decode().removesuffix("\n")) if data else len(LINES)
             assert [line for lines in written for line in lines] == translations[:expected]
             buffer[: len(data)] = data
@@ -272,7 +273,6 @@ def test_a_gzipped_output_is_whole_after_every_window(tmp_path: Path) -> None:
     with path.open("wb") as output:
         write_lines(["ä", ""], output, path)
         assert gzip.decompress(path.read_bytes()) == "ä\n\n".encode()
-        write_lines([], output, path)
         write_lines(["ö"], output, path)
         assert gzip.decompress(path.read_bytes()) == "ä\n\nö\n".encode()
 

@@ -18,6 +18,8 @@ from hf_seq2seq.inference import translator as translator_module
 START, END, UNKNOWN = 1, 2, 3
 NUM_LETTERS_TOKENS = 30  # of the fixture `letter_tokenizer`
 
+GREEDY: dict[str, Any] = {"num_beams": 1, "early_stopping": False, "length_penalty": 1.0}
+
 
 @pytest.fixture(autouse=True)
 def shorter_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,6 +161,21 @@ def test_what_follows_the_end_or_the_limit_is_filling(
     assert translator("a") == translation  # its limit: two tokens and three more
 
 
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_the_tokens_that_the_model_s_settings_suppress_are_never_written(
+    beam_size: int, letter_tokenizer: PreTrainedTokenizerFast
+) -> None:
+    translator = Translator(letters_model(), letter_tokenizer)
+    letter = translator("a b c", beam_size=beam_size).split()[0]
+    suppressed = [0, 1, letter_tokenizer.convert_tokens_to_ids(letter)]
+    translator.model.generation_config.suppress_tokens = suppressed
+    translation = translator("a b c", beam_size=beam_size)
+    assert translation == generated_alone(translator, "a b c", **(GREEDY if beam_size == 1 else {}))
+    assert letter not in translation
+    translator.model.generation_config.suppress_tokens = None
+    assert letter in translator("a b c", beam_size=beam_size)
+
+
 # Streams
 
 
@@ -274,7 +291,7 @@ def test_what_is_no_text_is_refused_with_its_number(texts: Any, message: str, tr
     ("options", "settings"),
     [
         ({}, {}),
-        ({"beam_size": 1}, {"num_beams": 1, "early_stopping": False, "length_penalty": 1.0}),
+        ({"beam_size": 1}, GREEDY),
         ({"beam_size": 2}, {"num_beams": 2}),
         ({"length_penalty": -2.0}, {"length_penalty": -2.0}),
         ({"beam_size": 3, "length_penalty": 3.0}, {"num_beams": 3, "length_penalty": 3.0}),
