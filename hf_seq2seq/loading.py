@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
-from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase
 
 from .configuration_seq2seq_transformer import Seq2SeqTransformerConfig
 from .modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
@@ -55,12 +55,15 @@ def load_model(
             "Copy it again, or use an earlier checkpoint."
         ) from error
     except RuntimeError as error:
+        if "mismatched" not in str(error):
+            raise
         # from_pretrained has logged which weights.
         raise ValueError(
             f"The weights of `{path_or_repo}` must have the sizes that its config.json says, but some differ. Use the "
             "config.json that was saved with them."
         ) from error
     model, report = loaded
+    _check_generation_config(path_or_repo)
     lost = sorted(report["missing_keys"] | report["unexpected_keys"])
     if lost:
         raise ValueError(
@@ -119,6 +122,8 @@ def _load_config_fields(path_or_repo: PathLike) -> dict[str, Any]:
         if folder.is_dir():
             raise ValueError(f"`{folder / 'config.json'}` must be JSON, but is not: {_first_line(error)}") from error
         raise _no_such_place(path_or_repo, "model", error) from error
+    if not isinstance(fields, dict):
+        raise ValueError(f"The config.json of `{path_or_repo}` must be a JSON object, but is {fields!r} instead.")
     model_type = fields.get("model_type")
     if model_type != Seq2SeqTransformerConfig.model_type:
         raise ValueError(
@@ -126,6 +131,16 @@ def _load_config_fields(path_or_repo: PathLike) -> dict[str, Any]:
             f"{Seq2SeqTransformerConfig.model_type!r}, but is {model_type!r} instead. Name a model of this package."
         )
     return fields
+
+
+def _check_generation_config(path_or_repo: PathLike) -> None:
+    """Refuses a damaged generation_config.json, which from_pretrained would replace in silence."""
+    path = Path(path_or_repo) / "generation_config.json"
+    if path.exists():
+        try:
+            GenerationConfig.from_pretrained(path_or_repo)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"`{path}` must be valid, but is not: {_first_line(error)}") from error
 
 
 def _no_such_place(path_or_repo: PathLike, kind: str, error: Exception) -> OSError:

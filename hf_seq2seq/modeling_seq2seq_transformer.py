@@ -9,7 +9,7 @@ V vocabulary. A 2-D mask of shape (B, L) holds 1 for a token and 0 for padding; 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -106,7 +106,8 @@ def eager_attention_forward(
         query: Shape (B, H, T, K).
         key: Shape (B, H, S, K).
         value: Shape (B, H, S, D / H).
-        attention_mask: Added to the scores: 0 where attention is allowed, the type's lowest number elsewhere.
+        attention_mask: True where attention is allowed, or added to the scores: 0 there and the type's lowest number
+            elsewhere.
         scaling: 1 / sqrt(d_k).
         dropout: Dropout rate on the weights.
         **kwargs: Unused; other implementations take more.
@@ -114,10 +115,12 @@ def eager_attention_forward(
     Returns:
         The output, shape (B, T, H, D / H), and the attention weights, shape (B, H, T, S).
     """
-    # float32, since a float16 score plus the mask's lowest float16 number would be minus infinity, and a row of
-    # those NaN.
-    scores = (query @ key.transpose(2, 3)).float() * scaling
-    if attention_mask is not None:
+    # At least float32, since a float16 score plus the mask's lowest float16 number would be minus infinity, and a row
+    # of those NaN.
+    scores = ((query * scaling) @ key.transpose(2, 3)).to(torch.promote_types(query.dtype, torch.float32))
+    if attention_mask is not None and attention_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
+    elif attention_mask is not None:
         scores = scores + attention_mask
     weights = scores.softmax(dim=-1).to(query.dtype)
     dropped = nn.functional.dropout(weights, p=dropout, training=module.training)
@@ -136,7 +139,7 @@ class Seq2SeqTransformerAttention(nn.Module):
         super().__init__()
         self.config = config
         self.layer_idx = layer_idx
-        self.is_causal = is_causal  # read by sdpa where no mask is given
+        self.is_causal = is_causal  # read by sdpa and flash attention
         self.value_dim = config.d_model // num_heads
         self.key_dim = config.key_dim or self.value_dim
         self.scaling = self.key_dim**-0.5
@@ -147,11 +150,11 @@ class Seq2SeqTransformerAttention(nn.Module):
         self.out_proj = nn.Linear(config.d_model, config.d_model, bias=config.attention_bias)
 
     def _keys_and_values(
-        self, states: torch.Tensor, cache: Cache | None, is_cross_attention: bool
+        self, states: torch.Tensor, cache: EncoderDecoderCache | None, is_cross_attention: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Projects `states` and joins them with the cache; the encoder's are projected at the first step alone."""
-        layer_cache: Any = cache
-        if isinstance(cache, EncoderDecoderCache):
+        layer_cache: Cache | None = None
+        if cache is not None:
             layer_cache = cache.cross_attention_cache if is_cross_attention else cache.self_attention_cache
             if is_cross_attention and cache.is_updated.get(self.layer_idx):
                 layer = layer_cache.layers[self.layer_idx]
@@ -159,9 +162,9 @@ class Seq2SeqTransformerAttention(nn.Module):
         # (B, L, D) -> (B, H, L, K)
         keys = self.k_proj(states).unflatten(-1, (-1, self.key_dim)).transpose(1, 2)
         values = self.v_proj(states).unflatten(-1, (-1, self.value_dim)).transpose(1, 2)
-        if layer_cache is not None:
+        if cache is not None and layer_cache is not None:
             keys, values = layer_cache.update(keys, values, self.layer_idx)
-            if is_cross_attention and isinstance(cache, EncoderDecoderCache):
+            if is_cross_attention:
                 cache.is_updated[self.layer_idx] = True
         return keys, values
 
@@ -170,7 +173,7 @@ class Seq2SeqTransformerAttention(nn.Module):
         hidden_states: torch.Tensor,
         key_value_states: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        cache: Cache | None = None,
+        cache: EncoderDecoderCache | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attends from `hidden_states` to themselves, or to `key_value_states` (cross-attention).
@@ -277,7 +280,7 @@ class Seq2SeqTransformerDecoderLayer(_Seq2SeqTransformerLayer):
         encoder_hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
-        cache: Cache | None = None,
+        cache: EncoderDecoderCache | None = None,
         **kwargs: Any,
     ) -> torch.Tensor:
         """Maps (B, T, D) to (B, T, D), reading the encoder's (B, S, D)."""
@@ -311,6 +314,12 @@ class Seq2SeqTransformerPreTrainedModel(PreTrainedModel):
     def __init__(self, config: Seq2SeqTransformerConfig) -> None:
         if config.share_encoder_decoder_embeddings:
             config.decoder_vocab_size = config.vocab_size  # which may have been set since the config was made
+        value_dims = {
+            config.d_model // config.encoder_attention_heads,
+            config.d_model // config.decoder_attention_heads,
+        }
+        if config.key_dim is not None and value_dims != {config.key_dim}:
+            self._supports_flash_attn = False  # its kernels need keys and values of one width
         super().__init__(config)
 
     def _init_weights(self, module: nn.Module) -> None:
@@ -446,7 +455,8 @@ class Seq2SeqTransformerEncoder(_Seq2SeqTransformerStack):
             if attention_mask is not None and attention_mask.ndim == 2:
                 position_ids, num_positions = positions_from_mask(attention_mask), attention_mask.shape[1]
             else:
-                position_ids = torch.arange(embeddings.shape[1], device=embeddings.device)[None]
+                num_positions = embeddings.shape[1]
+                position_ids = torch.arange(num_positions, device=embeddings.device)[None]
         hidden_states = self._add_positions(embeddings, position_ids, num_positions)
         mask = create_bidirectional_mask(config=self.config, inputs_embeds=embeddings, attention_mask=attention_mask)
         for layer in self.layers:
@@ -508,7 +518,9 @@ class Seq2SeqTransformerDecoder(_Seq2SeqTransformerStack):
             raise ValueError("`encoder_hidden_states` must be given to the decoder, but is None instead.")
         embeddings = self._embed(input_ids, inputs_embeds)
         if use_cache and cache is None:
-            cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+            cache = DynamicCache()
+        if cache is not None and not isinstance(cache, EncoderDecoderCache):
+            cache = EncoderDecoderCache(cache, DynamicCache())  # else the encoder's keys would be added to it
         past_length = cache.get_seq_length() if cache is not None else 0
         length = embeddings.shape[1]
         num_positions = None
@@ -523,7 +535,7 @@ class Seq2SeqTransformerDecoder(_Seq2SeqTransformerStack):
             config=self.config,
             inputs_embeds=embeddings,
             attention_mask=attention_mask,
-            cache=cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache,
+            cache=None if cache is None else cache.self_attention_cache,
         )
         encoder_mask = create_bidirectional_mask(
             config=self.config,
@@ -543,6 +555,9 @@ class Seq2SeqTransformerDecoder(_Seq2SeqTransformerStack):
         if self.layer_norm is not None:
             hidden_states = self.layer_norm(hidden_states)
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden_states, cache=cache)
+
+
+_ENCODER_OUTPUTS = ("last_hidden_state", "hidden_states", "attentions")
 
 
 class Seq2SeqTransformerModel(Seq2SeqTransformerPreTrainedModel):
@@ -586,7 +601,7 @@ class Seq2SeqTransformerModel(Seq2SeqTransformerPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: BaseModelOutput | tuple[torch.Tensor, ...] | None = None,
+        encoder_outputs: Mapping[str, Any] | tuple[torch.Tensor, ...] | None = None,
         cache: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
@@ -625,8 +640,8 @@ class Seq2SeqTransformerModel(Seq2SeqTransformerPreTrainedModel):
                 position_ids=position_ids,
                 **kwargs,
             )
-        elif isinstance(encoder_outputs, BaseModelOutput):
-            encoded = encoder_outputs
+        elif isinstance(encoder_outputs, Mapping):
+            encoded = BaseModelOutput(*(encoder_outputs.get(name) for name in _ENCODER_OUTPUTS))
         else:
             encoded = BaseModelOutput(*encoder_outputs)  # type: ignore[arg-type]
         decoder_outputs = self.decoder(
@@ -681,17 +696,18 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         scale = _HALF_SCALE if dtype == torch.float16 else 1.0
         ctx.input_dtypes = (hidden_states.dtype, weight.dtype)
         ctx.scale = scale
-        loss = torch.zeros((), dtype=torch.float32, device=hidden_states.device)
+        sum_dtype = torch.promote_types(dtype, torch.float32)
+        loss = torch.zeros((), dtype=sum_dtype, device=hidden_states.device)
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         grad_hidden = torch.empty_like(hidden_states, dtype=dtype) if needs_hidden else None
-        grad_weight = torch.zeros_like(weight, dtype=torch.float32) if needs_weight else None
-        grad_bias = torch.zeros_like(bias, dtype=torch.float32) if needs_bias and bias is not None else None
+        grad_weight = torch.zeros_like(weight, dtype=sum_dtype) if needs_weight else None
+        grad_bias = torch.zeros_like(bias, dtype=sum_dtype) if needs_bias and bias is not None else None
         with torch.autocast(device, enabled=False):
             projection = weight.to(dtype)
             for start in range(0, hidden_states.shape[0], _LOSS_CHUNK):
                 rows = slice(start, start + _LOSS_CHUNK)
                 states = hidden_states[rows].to(dtype)
-                logits = (states @ projection.t()).float()  # (N, D) -> (N, V)
+                logits = (states @ projection.t()).to(sum_dtype)  # (N, D) -> (N, V)
                 if bias is not None:
                     logits += bias
                 chunk_loss, grad_logits = _smoothed_loss_and_gradient(logits, labels[rows], label_smoothing)
@@ -701,7 +717,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 if grad_weight is not None and dtype == torch.bfloat16:
                     grad_weight += grad_logits.to(dtype).t() @ states
                 elif grad_weight is not None:  # in float32 also for float16, in which a chunk's sum could overflow
-                    grad_weight.addmm_(grad_logits.t(), states.float())
+                    grad_weight.addmm_(grad_logits.t(), states.to(sum_dtype))
                 if grad_hidden is not None:
                     grad_hidden[rows] = grad_logits.mul_(scale).to(dtype) @ projection
         ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
@@ -714,7 +730,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
         hidden_dtype, weight_dtype = ctx.input_dtypes
         return (
-            None if grad_hidden is None else (grad_hidden * (grad_loss / ctx.scale)).to(hidden_dtype),
+            None
+            if grad_hidden is None
+            else (grad_hidden.to(grad_loss.dtype) * (grad_loss / ctx.scale)).to(hidden_dtype),
             None if grad_weight is None else (grad_weight * grad_loss).to(weight_dtype),
             None if grad_bias is None else (grad_bias * grad_loss).to(weight_dtype),
             None,
@@ -771,7 +789,8 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
         max_length = 256
         if config.position_embedding_type == "learned":
             max_length = min(max_length, config.max_position_embeddings)
-        suppressed = {config.pad_token_id, config.decoder_start_token_id} - {None}
+        eos_ids = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
+        suppressed = {config.pad_token_id, config.decoder_start_token_id} - {None, *eos_ids}
         self.generation_config.update(
             num_beams=4,
             length_penalty=0.6,
@@ -856,7 +875,7 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
         attention_mask: torch.Tensor | None = None,
         decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: BaseModelOutput | tuple[torch.Tensor, ...] | None = None,
+        encoder_outputs: Mapping[str, Any] | tuple[torch.Tensor, ...] | None = None,
         cache: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
@@ -972,9 +991,10 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
 
 
 def _sum_cross_entropy(logits: torch.Tensor, labels: torch.Tensor, label_smoothing: float) -> torch.Tensor:
-    """Returns the label-smoothed cross-entropy of (N, V) logits, in float32, summed over labels that are not -100."""
+    """Returns the label-smoothed cross-entropy of (N, V) logits, in float32 or wider, summed over labels but -100."""
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return nn.functional.cross_entropy(
-        logits.float(), labels, ignore_index=-100, reduction="sum", label_smoothing=label_smoothing
+        logits, labels, ignore_index=-100, reduction="sum", label_smoothing=label_smoothing
     )
 
 

@@ -34,7 +34,7 @@ TRAINING_OPTIONS = {
     "tokens_per_batch": 800,
     "learning_rate": 2e-3,
     "lr_scheduler_type": "linear",
-    "num_train_epochs": 3,
+    "num_train_epochs": 5,
     "eval_strategy": "epoch",
     "save_strategy": "epoch",
 }
@@ -70,11 +70,14 @@ def run(source: str, target: str, output: Path) -> float:
 
     heading("Training a tokenizer and a model on it, with this command:")
     words = train_command(source, target, corpus_dir, model_dir)
-    print("hf-seq2seq", " ".join(words), flush=True)
+    print("hf-seq2seq", " ".join(words).replace(" --", " \\\n    --"), flush=True)
     # Imported here, so that an unknown language is told at once.
+    from transformers.utils.logging import disable_progress_bar
+
     from hf_seq2seq import Translator
     from hf_seq2seq.training import parse_arguments, run_training, score
 
+    disable_progress_bar()  # transformers' bars for reading and writing weights; the training's own stays
     run_training(*parse_arguments(words[1:]))
 
     heading(f"Translating {len(corpus.test)} held-out phrases, none of which occurs in training")
@@ -110,6 +113,9 @@ def main() -> int:
     except (ValueError, OSError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("\nInterrupted. The same command goes on from the last checkpoint.", file=sys.stderr)
+        return 130
     if exact_match < LEAST_EXACT_MATCH:
         message = f"Error: exact match must be at least {LEAST_EXACT_MATCH} %, but is {exact_match:.1f} % instead."
         print(message, file=sys.stderr)

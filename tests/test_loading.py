@@ -67,6 +67,11 @@ def test_a_saved_model_comes_back_whole_with_fields_changed(folder: Path) -> Non
         ),
         (remove("config.json"), "`.*model` must be a model's folder, with config.json"),
         (cut("config.json", 50), "`.*config.json` must be JSON, but is not"),
+        (
+            lambda folder: (folder / "config.json").write_text("[1]"),
+            r"config.json of `.*model` must be a JSON object, but",
+        ),
+        (cut("generation_config.json", 5), "`.*generation_config.json` must be valid, but is not: "),
         (change_config(model_type="marian"), "`model_type` .* must be 'seq2seq_transformer', but is 'marian' instead"),
         (change_config(d_model=15), "The config of `.*model` must be valid, but is not: `d_model` must be a multiple"),
         (change_config(d_model=32), "weights of `.*model` must have the sizes that its config.json says, but some"),

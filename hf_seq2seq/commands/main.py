@@ -11,8 +11,6 @@ from transformers.utils.logging import disable_progress_bar
 from typer.core import TyperGroup
 
 
-logger = logging.getLogger(__name__)
-
 # Each verb is the function of its name in the module of its name.
 VERBS = {
     "train": "Train a model on pairs of texts, or train one further.",
@@ -54,7 +52,8 @@ class _Verbs(TyperGroup):
             # The reader of our output, such as `head`, has had enough: no error. What Python still holds goes nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except (ValueError, OSError, StrictDataclassError) as error:
-            logger.debug("The error came from here:", exc_info=True)
+            if os.environ.get("HF_SEQ2SEQ_TRACEBACK"):
+                raise
             # A strict dataclass wraps what its check raised in lines of its own.
             cause = error.__cause__ if isinstance(error, StrictDataclassError) and error.__cause__ else error
             typer.echo(f"Error: {' '.join(str(cause).split())}", err=True)

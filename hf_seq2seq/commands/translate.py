@@ -1,5 +1,6 @@
 """The verb `translate`: lines of text in, their translations out, in order and as they are made."""
 
+import errno
 import gzip
 import os
 import sys
@@ -95,8 +96,15 @@ def _open_output(output_file: Path | None) -> Iterator[BinaryIO]:
     if output_file is None:
         yield sys.stdout.buffer
     else:
-        with output_file.open("wb") as output:
-            yield output
+        try:
+            with output_file.open("wb") as output:
+                yield output
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise OSError(
+                f"No space is left for `{output_file}`. The lines before are kept; free some space."
+            ) from error
 
 
 def write_lines(lines: list[str], output: BinaryIO, output_file: Path | None) -> None:

@@ -85,6 +85,8 @@ class Translator:
         """
         if device is None:
             device = torch.accelerator.current_accelerator() or "cpu"
+        if str(device) == "meta":
+            raise ValueError("`device` must be one that computes, but is 'meta' instead. Take 'cpu'.")
         try:
             torch.empty(0, device=device)
         except (RuntimeError, AssertionError) as error:  # the latter where torch was built without CUDA

@@ -76,6 +76,8 @@ def run_training(
         results: dict[str, Any] = json.loads((output_dir / RESULTS_FILE).read_text(encoding="utf-8"))
         return results
     checkpoint = training_args.resume_from_checkpoint or _last_checkpoint(output_dir)
+    if str(checkpoint).lower() == "true":  # as it is often given: the last one, which is what happens anyway
+        checkpoint = _last_checkpoint(output_dir)
 
     with training_args.main_process_first(desc="preparing the data"):
         pairs = {"train": _load_pairs(data_args, "train")}
@@ -279,7 +281,8 @@ def _evaluate(
     """Scores translations of the first pairs against their texts, which decoded labels may differ from."""
     num_scored = min(len(dataset), MAX_SCORED_PAIRS)
     scored = dataset.select(range(num_scored))
-    limit = min(trainer.model.generation_config.max_length, max(scored["length"]) + 50)  # section 6.1 of the paper
+    # Section 6.1 of the paper, but with one limit for all: the longest source's length + 50, and the start token.
+    limit = min(trainer.model.generation_config.max_length, max(map(len, scored["input_ids"])) + 51)
     trainer.args.predict_with_generate = True
     trainer.compute_metrics = None
     predicted = trainer.predict(scored, metric_key_prefix="validation", max_length=limit)

@@ -92,12 +92,6 @@ class Seq2SeqTransformerTrainer(Seq2SeqTrainer):
         self.add_callback(_EpochSetter(sampler))
         return loader  # type: ignore[no-any-return]
 
-    def _issue_warnings_after_load(self, load_result: Any) -> None:
-        """Leaves out of the missing keys those of tied weights, which are stored once, under another name."""
-        tied = getattr(self.model, "all_tied_weights_keys", {})
-        missing = [name for name in load_result.missing_keys if name not in tied]
-        super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
-
 
 class _EpochSetter(TrainerCallback):
     """Tells the sampler which epoch it is: a run that goes on within an epoch hides it from the trainer."""

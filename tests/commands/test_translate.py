@@ -181,6 +181,14 @@ def test_the_output_may_be_none_of_the_inputs(model_folder: Path, command: Comma
         os.close(standard_input)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's device that is always full")
+def test_a_full_disk_is_an_error_that_names_the_file(model_folder: Path, command: Command, tmp_path: Path) -> None:
+    (tmp_path / "input").write_text("a b\n")
+    status, _, error = command("translate", model_folder, "--input", tmp_path / "input", "--output", "/dev/full")
+    assert status == 1
+    assert error.strip() == "Error: No space is left for `/dev/full`. The lines before are kept; free some space."
+
+
 def test_the_output_must_be_a_file_in_a_folder_that_exists(
     model_folder: Path, command: Command, tmp_path: Path
 ) -> None:

@@ -345,6 +345,11 @@ def test_a_saved_model_translates_as_the_one_in_memory(folder: Path, translator:
     assert loaded(texts[0])
 
 
+def test_a_device_that_computes_nothing_is_refused(folder: Path) -> None:
+    with pytest.raises(ValueError, match="`device` must be one that computes, but is 'meta' instead"):
+        Translator.from_pretrained(folder, device="meta")
+
+
 def test_a_device_that_is_not_there_is_named(folder: Path) -> None:
     for device in ("gpu", "cuda:99"):
         message = f"`device` must be one that torch finds on this machine, but is '{device}' instead"
