@@ -449,7 +449,7 @@ def test_without_a_start_token_the_error_says_what_is_missing() -> None:
 def test_default_settings_are_the_papers_and_survive_saving(tmp_path: Path) -> None:
     ending_model().save_pretrained(tmp_path)
     settings = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).generation_config
-    assert (settings.num_beams, settings.length_penalty, settings.early_stopping) == (4, 0.6, True)
+    assert (settings.num_beams, settings.length_penalty, settings.early_stopping) == (4, 0.6, False)
     assert settings.max_length == 256
     assert settings.suppress_tokens == [PAD, START]
 

@@ -272,7 +272,7 @@ def test_decoding_settings_are_in_the_generation_config_alone(
     tokens = {"pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"}
     in_both = {"use_cache", "output_attentions", "output_hidden_states", "transformers_version"}
     assert set(vars(GenerationConfig())) & config.keys() <= tokens | in_both
-    expected: dict[str, Any] = {"num_beams": 5, "length_penalty": 0.6, "early_stopping": True, "max_length": 256}
+    expected: dict[str, Any] = {"num_beams": 5, "length_penalty": 0.6, "early_stopping": False, "max_length": 256}
     expected |= {"suppress_tokens": [0, 1], **{name: config[name] for name in tokens}}
     assert settings == settings | expected
     reloaded = load(tmp_path).generation_config
