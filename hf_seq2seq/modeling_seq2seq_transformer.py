@@ -10,7 +10,7 @@ V vocabulary. A 2-D mask of shape (B, L) holds 1 for a token and 0 for padding; 
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import nn
@@ -29,7 +29,6 @@ from transformers.modeling_outputs import (
     Seq2SeqModelOutput,
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
-from transformers.processing_utils import Unpack
 from transformers.utils.deprecation import deprecate_kwarg
 from transformers.utils.generic import TransformersKwargs, can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
@@ -157,7 +156,7 @@ class Seq2SeqTransformerAttention(nn.Module):
         if cache is not None:
             layer_cache = cache.cross_attention_cache if is_cross_attention else cache.self_attention_cache
             if is_cross_attention and cache.is_updated.get(self.layer_idx):
-                layer = layer_cache.layers[self.layer_idx]
+                layer: Any = layer_cache.layers[self.layer_idx]
                 return layer.keys, layer.values
         # (B, L, D) -> (B, H, L, K)
         keys = self.k_proj(states).unflatten(-1, (-1, self.key_dim)).transpose(1, 2)
@@ -348,7 +347,7 @@ class Seq2SeqTransformerPreTrainedModel(PreTrainedModel):
         return ties
 
     @property
-    def _keys_to_ignore_on_save(self) -> set[str]:  # type: ignore[override]
+    def _keys_to_ignore_on_save(self) -> set[str]:
         """Names of weights that are stored under another name: a trainer that goes on does not miss them."""
         weights = dict(self.named_parameters(remove_duplicate=False))
         tied = self.all_tied_weights_keys.items()
@@ -812,7 +811,9 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
         self, new_num_tokens: int | None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
     ) -> nn.Embedding:
         """Resizes the source's table and, where it is shared, the target's and the output projection."""
-        embeddings = self.model._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        embeddings: nn.Embedding = self.model._resize_token_embeddings(
+            new_num_tokens, pad_to_multiple_of, mean_resizing
+        )
         if self.config.share_encoder_decoder_embeddings:
             self._resize_lm_head(embeddings.num_embeddings, mean_resizing)
         return embeddings
@@ -895,33 +896,31 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
         """Predicts each next target token and, given labels, returns the loss.
 
         Args:
-            input_ids: Source token ids, shape (B, S).
-            attention_mask: The source's mask, 1 for tokens and 0 for padding, shape (B, S).
-            decoder_input_ids: Target token ids, shape (B, T), starting with `decoder_start_token_id`; by default
-                made from `labels`.
-            decoder_attention_mask: The target's mask, shape (B, T), or with a cache (B, past + T).
-            encoder_outputs: What the encoder returned for this source earlier.
-            cache: Keys and values of earlier steps.
-            inputs_embeds: Source embeddings in place of ids, not yet multiplied by sqrt(D), shape (B, S, D).
-            decoder_inputs_embeds: Target embeddings in place of ids, likewise, shape (B, T, D).
+            input_ids: As the other arguments that are not named here, see `Seq2SeqTransformerModel.forward`.
+            attention_mask: See there.
+            decoder_input_ids: See there; by default made from `labels`.
+            decoder_attention_mask: See there.
+            encoder_outputs: See there.
+            cache: See there.
+            inputs_embeds: See there.
+            decoder_inputs_embeds: See there.
             labels: Target token ids, shape (B, T), not shifted; -100 where none is to be predicted.
-            position_ids: The source's positions, shape (B, S); by default counted by the mask.
-            decoder_position_ids: The target's positions, shape (B, T); by default counted by the mask.
-            use_cache: Whether to return a cache.
+            position_ids: See there.
+            decoder_position_ids: See there.
+            use_cache: See there.
             smoothing: The share eps_ls of the target distribution spread over the vocabulary (section 5.4). (Not named
                 `label_...`: a trainer would take it for a column of labels.)
             num_items_in_batch: Number that the summed loss is divided by, for gradient accumulation and several
                 devices; by default the number of labels that are not -100.
             return_logits: Whether logits are returned beside a loss. By default they are in evaluation mode, and in
                 training mode they are not, since then they need never be held all at once.
-            **kwargs: `output_attentions`, `output_hidden_states`, `return_dict`, ...
+            **kwargs: See there.
 
         Returns:
             The loss (0 where there is nothing to predict), logits of shape (B, T, V) or `None`, the cache and states.
 
         Raises:
-            ValueError: If there is no source or no target, an id is outside the vocabulary, or a sequence is longer
-                than a learned position table.
+            ValueError: As the model without a head does.
         """
         if labels is not None:
             use_cache = False

@@ -15,8 +15,8 @@ version=$("$python" -c 'from importlib.metadata import version; print(version("t
 suites=$root/.cache/conformance/transformers-$version
 if [ ! -d "$suites" ]; then
   echo "Fetching the tests of transformers $version ..."
-  mkdir -p "$root/.cache/conformance"
-  download=$(mktemp -d "$root/.cache/conformance/download.XXXXXX")
+  download=$root/.cache/conformance/download.$$
+  mkdir -p "$download"
   trap 'rm -rf "$download"' EXIT
   "$python" -m pip download --quiet --no-deps --no-binary :all: --no-build-isolation --dest "$download" \
     "transformers==$version"

@@ -251,7 +251,7 @@ def test_a_model_cast_to_another_number_type_stays_tied_and_computes_in_it(dtype
 
 
 def test_weights_kept_on_the_host_give_the_same_logits_and_loss() -> None:
-    from accelerate import cpu_offload  # type: ignore[import-untyped]
+    from accelerate import cpu_offload
 
     model = tiny_model()
     expected, loss = logits(model), model.train()(**training_batch()).loss

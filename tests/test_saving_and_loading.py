@@ -352,7 +352,7 @@ def test_a_stopped_training_run_goes_on_from_what_it_saved(
 
 def test_accelerate_saves_each_tied_matrix_once(tmp_path: Path) -> None:
     """https://github.com/huggingface/transformers/issues/33807."""
-    from accelerate import Accelerator  # type: ignore[import-untyped]
+    from accelerate import Accelerator
 
     accelerator = Accelerator(cpu=True)
     model = accelerator.prepare(tiny_model())
