@@ -220,6 +220,21 @@ def test_float16_keeps_the_gradients_of_improbable_tokens() -> None:
     assert errors.quantile(0.9) < 0.01
 
 
+def test_float16_keeps_the_gradients_of_tokens_that_are_almost_certain() -> None:
+    """What is left of their probability is spread over the vocabulary in parts too small for float16."""
+    sizes = {"vocab_size": 40_000, "encoder_layers": 1, "decoder_layers": 1}
+    model = tiny_model(tie_word_embeddings=False, lm_head_bias=True, **sizes).train()
+    with torch.no_grad():
+        model.lm_head.weight.mul_(0.1).add_(0.3)
+        model.lm_head.bias.zero_()[7] = 16
+    model.half()
+    inputs = batch() | {"labels": torch.full((3, 6), 7)}
+    last_norm = "model.decoder.layers.0.final_layer_norm.bias"
+    chunked = gradients(model, model(**inputs).loss, factor=2.0**14)[last_norm]
+    exact = gradients(model.float(), plain_loss(model, inputs))[last_norm]
+    assert (chunked - exact).norm() < 0.3 * exact.norm()
+
+
 def test_float16_does_not_overflow_where_one_label_fills_a_chunk_and_states_are_large() -> None:
     """No lower loss scale could mend that."""
     model = tiny_model(tie_word_embeddings=False).train().half()
