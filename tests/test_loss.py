@@ -222,7 +222,7 @@ def test_float16_keeps_the_gradients_of_improbable_tokens() -> None:
 
 def test_float16_keeps_the_gradients_of_tokens_that_are_almost_certain() -> None:
     """What is left of their probability is spread over the vocabulary in parts too small for float16."""
-    sizes = {"vocab_size": 40_000, "encoder_layers": 1, "decoder_layers": 1}
+    sizes: dict[str, Any] = {"vocab_size": 40_000, "encoder_layers": 1, "decoder_layers": 1}
     model = tiny_model(tie_word_embeddings=False, lm_head_bias=True, **sizes).train()
     with torch.no_grad():
         model.lm_head.weight.mul_(0.1).add_(0.3)
