@@ -34,7 +34,7 @@ TRAINING_OPTIONS = {
     "tokens_per_batch": 800,
     "learning_rate": 2e-3,
     "lr_scheduler_type": "linear",
-    "num_train_epochs": 5,
+    "num_train_epochs": 4,
     "eval_strategy": "epoch",
     "save_strategy": "epoch",
 }
