@@ -310,6 +310,7 @@ def test_each_stack_can_be_asked_for_by_transformers_common_names() -> None:
     encoder = config.get_text_config(encoder=True)
     assert (encoder.vocab_size, encoder.num_hidden_layers, encoder.num_attention_heads) == (60, 2, 4)
     assert (config.vocab_size, config.decoder_vocab_size, config.hidden_size) == (60, 50, 24)
+    assert (config.num_hidden_layers, config.num_attention_heads) == (2, 4)
     assert tiny_config().get_text_config(decoder=True).vocab_size == 50
 
 

@@ -87,7 +87,8 @@ def test_gradient_checkpointing_leaves_the_cache_out_where_there_are_no_labels()
 
     def gradient_of_the_source() -> Tensor:
         model.zero_grad()
-        model(**batch(), use_cache=True).logits.square().sum().backward()
+        cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        model(**batch(), cache=cache).logits.square().sum().backward()
         return model.get_input_embeddings().weight.grad.clone()  # type: ignore[no-any-return]
 
     expected = gradient_of_the_source()
