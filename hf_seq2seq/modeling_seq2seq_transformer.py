@@ -668,8 +668,8 @@ class Seq2SeqTransformerModel(Seq2SeqTransformerPreTrainedModel):
 
 # Positions projected onto the vocabulary at a time in training.
 _LOSS_CHUNK = 256
-# Factor on float16 gradients of the hidden states, divided out again in the backward pass: without it probabilities
-# below 6e-5, most of a vocabulary's, would lose their precision.
+# Factor on float16 gradients of the hidden states, divided out again in the backward pass: where a token is almost
+# certain, what is left is spread over the vocabulary in parts too small for float16.
 _HALF_SCALE = 64.0
 
 
@@ -973,24 +973,24 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
                 states, self.lm_head.weight, self.lm_head.bias, targets, label_smoothing
             )
             return loss
-        loss = states.sum() * 0.0  # a loss with a gradient also where no label is left
-        for chunk, chunk_targets in zip(states.split(_LOSS_CHUNK), targets.split(_LOSS_CHUNK), strict=True):
-            loss = loss + checkpoint(
+        # Where no label is left, there is one empty chunk, so that the loss has a gradient.
+        chunk_losses = [
+            checkpoint(
                 lambda x, y: _sum_cross_entropy(self.lm_head(x), y, label_smoothing),
                 chunk,
                 chunk_targets,
                 use_reentrant=False,
             )
-        return loss
+            for chunk, chunk_targets in zip(states.split(_LOSS_CHUNK), targets.split(_LOSS_CHUNK), strict=True)
+        ]
+        return torch.stack(chunk_losses).sum()
 
     def _lm_head_is_plain(self) -> bool:
         """Whether the head's weight can be used directly: no adapter, no sharding, no hook of accelerate's."""
         head = self.lm_head
-        return (
-            type(head) is nn.Linear
-            and type(head.weight) is nn.Parameter
-            and not (head._forward_hooks or head._forward_pre_hooks or hasattr(head, "_hf_hook"))
-        )
+        hooks = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks)
+        is_linear = type(head) is nn.Linear and type(head.weight) is nn.Parameter
+        return is_linear and not any(hooks) and not hasattr(head, "_hf_hook")
 
 
 def _sum_cross_entropy(logits: torch.Tensor, labels: torch.Tensor, label_smoothing: float) -> torch.Tensor:

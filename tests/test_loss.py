@@ -97,6 +97,15 @@ def pre_hooked_head(model: Model) -> None:
     model.lm_head.register_forward_pre_hook(lambda module, arguments: (arguments[0] / 2,))
 
 
+@pytest.mark.parametrize("register", ["register_full_backward_hook", "register_full_backward_pre_hook"])
+def test_a_backward_hook_of_the_head_is_called_in_training(register: str) -> None:
+    model = tiny_model().train()
+    calls: list[Any] = []
+    getattr(model.lm_head, register)(lambda *gradients: calls.append(gradients))
+    model(**batch()).loss.backward()
+    assert calls
+
+
 @both_smoothings
 @pytest.mark.parametrize("chunk", [5, 256])
 @pytest.mark.parametrize("change", [scaled_head, hooked_head, pre_hooked_head])
