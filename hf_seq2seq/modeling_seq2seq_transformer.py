@@ -673,11 +673,16 @@ _LOSS_CHUNK = 256
 _HALF_SCALE = 64.0
 
 
+def _chunk_size(r_drop_alpha: float) -> int:
+    """Returns the number of positions in a chunk: with R-Drop a whole number of twins, at least one pair of them."""
+    return max(_LOSS_CHUNK // 2, 1) * 2 if r_drop_alpha else _LOSS_CHUNK
+
+
 class _ChunkedCrossEntropy(torch.autograd.Function):
     """Projection and label-smoothed cross-entropy, summed over positions, without ever holding all logits.
 
     Loss and gradients are formed in one pass over chunks of positions, so that no logits are kept or computed again
-    for the backward pass.
+    for the backward pass. R-Drop's divergence is added where it is asked for.
     """
 
     @staticmethod
@@ -688,8 +693,12 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         bias: torch.Tensor | None,
         labels: torch.Tensor,
         label_smoothing: float,
+        r_drop_alpha: float,
     ) -> torch.Tensor:
-        """Returns the summed loss of `hidden_states` (N, D) against `labels` (N,), none of them -100."""
+        """Returns the summed loss of `hidden_states` (N, D) against `labels` (N,), none of them -100.
+
+        Where `r_drop_alpha` is not 0, positions 2n and 2n + 1 are twins.
+        """
         device = hidden_states.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_states.dtype
         scale = _HALF_SCALE if dtype == torch.float16 else 1.0
@@ -703,13 +712,14 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         grad_bias = torch.zeros_like(bias, dtype=sum_dtype) if needs_bias and bias is not None else None
         with torch.autocast(device, enabled=False):
             projection = weight.to(dtype)
-            for start in range(0, hidden_states.shape[0], _LOSS_CHUNK):
-                rows = slice(start, start + _LOSS_CHUNK)
+            chunk_size = _chunk_size(r_drop_alpha)
+            for start in range(0, hidden_states.shape[0], chunk_size):
+                rows = slice(start, start + chunk_size)
                 states = hidden_states[rows].to(dtype)
                 logits = (states @ projection.t()).to(sum_dtype)  # (N, D) -> (N, V)
                 if bias is not None:
                     logits += bias
-                chunk_loss, grad_logits = _smoothed_loss_and_gradient(logits, labels[rows], label_smoothing)
+                chunk_loss, grad_logits = _loss_and_gradient(logits, labels[rows], label_smoothing, r_drop_alpha)
                 loss += chunk_loss
                 if grad_bias is not None:
                     grad_bias += grad_logits.sum(0)
@@ -736,28 +746,59 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             None if grad_bias is None else (grad_bias * grad_loss).to(weight_dtype),
             None,
             None,
+            None,
         )
 
 
-def _smoothed_loss_and_gradient(
-    logits: torch.Tensor, labels: torch.Tensor, label_smoothing: float
+def _loss_and_gradient(
+    logits: torch.Tensor, labels: torch.Tensor, label_smoothing: float, r_drop_alpha: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the summed cross-entropy of (N, V) logits and its gradient, which is written over the logits.
+    """Returns the summed loss of (N, V) logits and its gradient, which is written over the logits.
 
-    The target distribution is 1 - eps on the label plus eps / V everywhere, so the gradient is
-    softmax(logits) - (1 - eps) onehot(label) - eps / V.
+    The target distribution is 1 - eps on the label plus eps / V everywhere, so the gradient of the cross-entropy is
+    softmax(logits) - (1 - eps) onehot(label) - eps / V. Where `r_drop_alpha` is not 0, `_add_divergence` adds to both.
     """
     num_tokens = logits.shape[-1]
     logits -= logits.amax(dim=-1, keepdim=True)
     at_label = logits.gather(-1, labels[:, None])[:, 0]
     mean = logits.mean(dim=-1) if label_smoothing else at_label
+    twin_difference = logits[0::2] - logits[1::2] if r_drop_alpha else None
     total = logits.exp_().sum(dim=-1, keepdim=True)
     loss = (total[:, 0].log() - (1 - label_smoothing) * at_label - label_smoothing * mean).sum()
     gradient = logits.div_(total)
+    if twin_difference is not None:
+        loss += _add_divergence(gradient, twin_difference, r_drop_alpha)
     if label_smoothing:
         gradient -= label_smoothing / num_tokens
     gradient.scatter_add_(-1, labels[:, None], gradient.new_full((len(labels), 1), label_smoothing - 1))
     return loss, gradient
+
+
+def _add_divergence(probabilities: torch.Tensor, twin_difference: torch.Tensor, r_drop_alpha: float) -> torch.Tensor:
+    """Returns R-Drop's term for twins, and adds its gradient by the logits to their probabilities.
+
+    The term is alpha (KL(p1 || p2) + KL(p2 || p1)) / 2: Liang et al. (2021), section 2.1, equation 2. Its gradient by
+    the logits of p1 is alpha / 2 times p1 (log(p1 / p2) - KL(p1 || p2)) + p1 - p2. The difference of the logits stands
+    for log(p1 / p2), from which it differs by a constant for each pair of twins: that cancels in both.
+
+    Args:
+        probabilities: Softmax of the logits, shape (2 N, V), rows 2n and 2n + 1 being twins; overwritten.
+        twin_difference: Logits of p1 minus those of p2, shape (N, V); overwritten.
+        r_drop_alpha: The weight alpha of the term.
+
+    Returns:
+        The term, summed over the N pairs of twins.
+    """
+    first, second = probabilities[0::2], probabilities[1::2]
+    first_change, second_change = first * twin_difference, second * twin_difference
+    first_kl = first_change.sum(dim=-1, keepdim=True)  # KL(p1 || p2) plus the constant
+    second_kl = second_change.sum(dim=-1, keepdim=True).neg_()  # KL(p2 || p1) minus the constant
+    difference = torch.sub(first, second, out=twin_difference)
+    first_change.addcmul_(first, first_kl, value=-1).add_(difference)
+    second_change.addcmul_(second, second_kl).add_(difference)
+    first.add_(first_change, alpha=r_drop_alpha / 2)
+    second.sub_(second_change, alpha=r_drop_alpha / 2)
+    return (first_kl + second_kl).sum() * (r_drop_alpha / 2)
 
 
 class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedModel, GenerationMixin):
@@ -889,6 +930,7 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
         decoder_position_ids: torch.Tensor | None = None,
         use_cache: bool | None = None,
         smoothing: float = 0.0,
+        r_drop_alpha: float = 0.0,
         num_items_in_batch: torch.Tensor | int | None = None,
         return_logits: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
@@ -910,8 +952,11 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
             use_cache: See there.
             smoothing: The share eps_ls of the target distribution spread over the vocabulary (section 5.4). (Not named
                 `label_...`: a trainer would take it for a column of labels.)
+            r_drop_alpha: The weight alpha of R-Drop (Liang et al., 2021). Where it is not 0, rows 2i and 2i + 1 are
+                the same pair of texts, as `tensor.repeat_interleave(2, dim=0)` makes them, which dropout sets apart:
+                at each target position alpha (KL(p1 || p2) + KL(p2 || p1)) / 2 is added to the loss.
             num_items_in_batch: Number that the summed loss is divided by, for gradient accumulation and several
-                devices; by default the number of labels that are not -100.
+                devices; by default the number of labels that are not -100, in both copies of a pair with R-Drop.
             return_logits: Whether logits are returned beside a loss. By default they are in evaluation mode, and in
                 training mode they are not, since then they need never be held all at once.
             **kwargs: See there.
@@ -920,9 +965,12 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
             The loss (0 where there is nothing to predict), logits of shape (B, T, V) or `None`, the cache and states.
 
         Raises:
-            ValueError: As the model without a head does.
+            ValueError: As the model without a head does, if the number of rows is odd with R-Drop, **or**, on a CPU
+                alone, since a GPU would have to be waited for: if a label is no target token's id, or those of the
+                two copies differ.
         """
         if labels is not None:
+            self._check_labels(labels, r_drop_alpha)
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
@@ -945,7 +993,7 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
         logits = self.lm_head(hidden_states) if wants_logits else None
         loss = None
         if labels is not None:
-            loss = self._loss(hidden_states, logits, labels.to(hidden_states.device), smoothing)
+            loss = self._loss(hidden_states, logits, labels.to(hidden_states.device), smoothing, r_drop_alpha)
             count = (labels != -100).sum() if num_items_in_batch is None else num_items_in_batch
             loss = loss / torch.as_tensor(count, device=loss.device).clamp(min=1)
         return Seq2SeqLMOutput(
@@ -960,28 +1008,59 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
             encoder_attentions=outputs.encoder_attentions,
         )
 
+    def _check_labels(self, labels: torch.Tensor, r_drop_alpha: float) -> None:
+        """Raises ValueError if labels cannot be learned from; looks at their values on a CPU alone."""
+        if r_drop_alpha and len(labels) % 2:
+            raise ValueError(
+                f"The number of rows must be even with `r_drop_alpha` ({r_drop_alpha}), but is {len(labels)} instead. "
+                "Repeat every tensor of the batch with `tensor.repeat_interleave(2, dim=0)`."
+            )
+        if labels.device.type != "cpu" or torch.compiler.is_compiling():
+            return
+        vocab_size = self.config.decoder_vocab_size
+        is_foreign = (labels >= vocab_size) | ((labels < 0) & (labels != -100))  # type: ignore[operator]
+        if is_foreign.any():
+            raise ValueError(
+                f"`labels` must be at least 0 and below the target vocabulary's size ({vocab_size}), or -100, but one "
+                f"is {int(labels[is_foreign][0])} instead. Use the tokenizer that the model was made for."
+            )
+        if r_drop_alpha and not torch.equal(labels[0::2], labels[1::2]):
+            raise ValueError(
+                "`labels` must be equal in rows 2i and 2i + 1 with `r_drop_alpha`, but differ. Repeat every tensor of "
+                "the batch with `tensor.repeat_interleave(2, dim=0)`."
+            )
+
     def _loss(
-        self, hidden_states: torch.Tensor, logits: torch.Tensor | None, labels: torch.Tensor, label_smoothing: float
+        self,
+        hidden_states: torch.Tensor,
+        logits: torch.Tensor | None,
+        labels: torch.Tensor,
+        label_smoothing: float,
+        r_drop_alpha: float,
     ) -> torch.Tensor:
-        """Sums the cross-entropy over labels that are not -100: from (B, T, V) logits, or in chunks without them."""
+        """Sums the loss over labels that are not -100: from (B, T, V) logits, or in chunks without them."""
+        if r_drop_alpha:  # the two copies of a position side by side: (B, T, ...) -> (B / 2, T, 2, ...)
+            hidden_states, labels = (x.unflatten(0, (-1, 2)).transpose(1, 2) for x in (hidden_states, labels))
+            logits = None if logits is None else logits.unflatten(0, (-1, 2)).transpose(1, 2)
         if logits is not None:
-            return _sum_cross_entropy(logits.flatten(0, 1), labels.flatten(), label_smoothing)
+            return _sum_loss(logits.flatten(0, -2), labels.flatten(), label_smoothing, r_drop_alpha)
         is_target = labels != -100
         states, targets = hidden_states[is_target], labels[is_target]  # (B, T, D) -> (N, D)
         if self._lm_head_is_plain():
             loss: torch.Tensor = _ChunkedCrossEntropy.apply(
-                states, self.lm_head.weight, self.lm_head.bias, targets, label_smoothing
+                states, self.lm_head.weight, self.lm_head.bias, targets, label_smoothing, r_drop_alpha
             )
             return loss
+        chunk_size = _chunk_size(r_drop_alpha)
         # Where no label is left, there is one empty chunk, so that the loss has a gradient.
         chunk_losses = [
             checkpoint(
-                lambda x, y: _sum_cross_entropy(self.lm_head(x), y, label_smoothing),
+                lambda x, y: _sum_loss(self.lm_head(x), y, label_smoothing, r_drop_alpha),
                 chunk,
                 chunk_targets,
                 use_reentrant=False,
             )
-            for chunk, chunk_targets in zip(states.split(_LOSS_CHUNK), targets.split(_LOSS_CHUNK), strict=True)
+            for chunk, chunk_targets in zip(states.split(chunk_size), targets.split(chunk_size), strict=True)
         ]
         return torch.stack(chunk_losses).sum()
 
@@ -993,12 +1072,21 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
         return is_linear and not any(hooks) and not hasattr(head, "_hf_hook")
 
 
-def _sum_cross_entropy(logits: torch.Tensor, labels: torch.Tensor, label_smoothing: float) -> torch.Tensor:
-    """Returns the label-smoothed cross-entropy of (N, V) logits, in float32 or wider, summed over labels but -100."""
+def _sum_loss(logits: torch.Tensor, labels: torch.Tensor, label_smoothing: float, r_drop_alpha: float) -> torch.Tensor:
+    """Returns the loss of (N, V) logits, in float32 or wider, summed over labels but -100.
+
+    It is the label-smoothed cross-entropy and, where `r_drop_alpha` is not 0 and rows 2n and 2n + 1 are twins,
+    R-Drop's term: KL(p1 || p2) + KL(p2 || p1) is the sum of (p1 - p2) log(p1 / p2) over the vocabulary.
+    """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return nn.functional.cross_entropy(
+    loss = nn.functional.cross_entropy(
         logits, labels, ignore_index=-100, reduction="sum", label_smoothing=label_smoothing
     )
+    if r_drop_alpha:
+        first, second = logits.log_softmax(dim=-1).unflatten(0, (-1, 2)).unbind(dim=1)
+        divergence = ((first.exp() - second.exp()) * (first - second)).sum(dim=-1)
+        loss = loss + r_drop_alpha / 2 * divergence.masked_fill(labels[0::2] == -100, 0).sum()
+    return loss
 
 
 __all__ = [

@@ -52,7 +52,11 @@ def gradients(model: nn.Module, loss: Tensor, factor: float = 1.0) -> Gradients:
 
 
 def assert_same(actual: Any, expected: Any) -> None:
-    torch.testing.assert_close(actual, expected, atol=2e-6, rtol=2e-5)
+    torch.testing.assert_close(actual, expected, atol=2e-6, rtol=1e-5)
+
+
+def assert_same_loss(actual: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(actual, expected, atol=1e-6, rtol=1e-6, check_dtype=False)
 
 
 def set_chunk(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
@@ -75,8 +79,20 @@ def test_loss_and_gradients_are_those_of_plain_cross_entropy(
     expected = plain_loss(model, batch(), smoothing)
     expected_gradients = gradients(model, expected)
     outputs = model(**batch(), smoothing=smoothing)
-    assert_same(outputs.loss, expected)
+    assert_same_loss(outputs.loss, expected)
     assert_same(gradients(model, outputs.loss), expected_gradients)
+
+
+@both_smoothings
+def test_the_size_of_a_chunk_changes_nothing(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model(lm_head_bias=True).train()
+    expected = plain_loss(model, batch(), smoothing)
+    expected_gradients = gradients(model, expected)
+    for chunk in range(1, 15):  # there are 13 labels
+        set_chunk(monkeypatch, chunk)
+        loss = model(**batch(), smoothing=smoothing).loss
+        assert_same_loss(loss, expected)
+        assert_same(gradients(model, loss), expected_gradients)
 
 
 def scaled_head(model: Model) -> None:
@@ -120,7 +136,7 @@ def test_a_head_that_does_more_than_project_is_obeyed(
     assert abs(expected - unchanged) > 0.1
     expected_gradients = gradients(model, expected)
     outputs = model(**batch(), smoothing=smoothing)
-    assert_same(outputs.loss, expected)
+    assert_same_loss(outputs.loss, expected)
     assert_same(gradients(model, outputs.loss), expected_gradients)
 
 
@@ -193,6 +209,150 @@ def test_without_a_label_every_parameter_still_gets_a_gradient_of_zero(
     torch.testing.assert_close(gradients(model, outputs.loss), zeros, atol=0, rtol=0)
 
 
+@pytest.mark.parametrize("label", [40, -1], ids=["too large", "negative"])
+@both_modes
+def test_a_label_that_is_no_target_token_is_named(training: bool, label: int) -> None:
+    model = tiny_model(**LAYOUTS["two vocabularies"]).train(training)
+    inputs = batch()
+    inputs["labels"][1, 5] = label  # the last one, which the decoder is not given
+    with pytest.raises(ValueError, match=rf"`labels` must be .* size \(40\), or -100, but one is {label} instead"):
+        model(**inputs)
+
+
+# R-Drop
+
+
+def twice(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Each pair in two rows, one after the other, and a label left out in the middle of one pair."""
+    inputs["labels"][1, 2] = -100
+    return {name: value.repeat_interleave(2, dim=0) for name, value in inputs.items()}
+
+
+def r_drop_model(**overrides: Any) -> Model:
+    model = tiny_model(dropout=0.3, **overrides)
+    model.train()
+    return model
+
+
+def r_drop_loss(model: Model, smoothing: float = 0.0, alpha: float = 5.0, **settings: Any) -> Tensor:
+    """The model's own, with the dropout of seed 0."""
+    torch.manual_seed(0)
+    outputs = model(**twice(batch()), smoothing=smoothing, r_drop_alpha=alpha, **settings)
+    return outputs.loss  # type: ignore[no-any-return]
+
+
+def plain_r_drop_loss(model: Model, smoothing: float = 0.0, alpha: float = 5.0) -> Tensor:
+    """The sum as Liang et al. (2021) write it, from all logits in float64, with the same dropout, over 24 labels."""
+    inputs = twice(batch())
+    labels = inputs.pop("labels")
+    torch.manual_seed(0)
+    logits = model(**inputs, decoder_input_ids=model.prepare_decoder_input_ids_from_labels(labels)).logits.double()
+    cross_entropy = nn.functional.cross_entropy(
+        logits.flatten(0, 1), labels.flatten(), label_smoothing=smoothing, reduction="sum"
+    )
+    first, second = (logits[copy::2][labels[copy::2] != -100].log_softmax(-1) for copy in (0, 1))
+    forth = nn.functional.kl_div(second, first, reduction="sum", log_target=True)
+    back = nn.functional.kl_div(first, second, reduction="sum", log_target=True)
+    assert forth > 0.1
+    return (cross_entropy + alpha * (forth + back) / 2) / 24
+
+
+@both_smoothings
+@both_biases
+@every_layout
+@pytest.mark.parametrize("chunk", [1, 2, 3, 7, 24, 256])
+def test_r_drop_and_its_gradients_are_those_of_plain_autograd(
+    chunk: int, layout: dict[str, Any], bias: bool, smoothing: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_chunk(monkeypatch, chunk)
+    model = r_drop_model(lm_head_bias=bias, **layout)
+    expected = plain_r_drop_loss(model, smoothing)
+    expected_gradients = gradients(model, expected)
+    loss = r_drop_loss(model, smoothing)
+    assert_same_loss(loss, expected)
+    assert_same(gradients(model, loss), expected_gradients)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 256])
+@pytest.mark.parametrize("change", [None, scaled_head, hooked_head], ids=["plain head", "scaled", "hooked"])
+@pytest.mark.parametrize("return_logits", [True, False], ids=["logits", "no logits"])
+def test_every_way_to_the_loss_gives_the_same_r_drop(
+    return_logits: bool, change: Callable[[Model], None] | None, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_chunk(monkeypatch, chunk)
+    model = r_drop_model(lm_head_bias=True)
+    if change is not None:
+        change(model)
+    expected = plain_r_drop_loss(model, smoothing=0.1)
+    expected_gradients = gradients(model, expected)
+    loss = r_drop_loss(model, smoothing=0.1, return_logits=return_logits)
+    assert_same_loss(loss, expected)
+    assert_same(gradients(model, loss), expected_gradients)
+
+
+def test_the_weight_of_r_drop_is_obeyed_however_large() -> None:
+    model = r_drop_model()
+    for alpha in (0.0, 0.5, 50.0):
+        expected = plain_r_drop_loss(model, alpha=alpha)
+        expected_gradients = gradients(model, expected, factor=1 / max(alpha, 1))
+        loss = r_drop_loss(model, alpha=alpha)
+        assert_same_loss(loss, expected)
+        assert_same(gradients(model, loss, factor=1 / max(alpha, 1)), expected_gradients)
+
+
+@both_smoothings
+def test_the_gradients_of_r_drop_are_its_slopes(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By finite differences in float64, where twins differ more than dropout sets them apart."""
+    set_chunk(monkeypatch, 4)
+    generator = torch.Generator().manual_seed(0)
+    sizes = ((10, 4), (6, 4), (6,))
+    inputs = [torch.randn(size, generator=generator, dtype=torch.float64).requires_grad_() for size in sizes]
+    labels = torch.tensor([1, 4, 0, 5, 2]).repeat_interleave(2)
+    loss = modeling_seq2seq_transformer._ChunkedCrossEntropy.apply
+    assert torch.autograd.gradcheck(lambda *values: loss(*values, labels, smoothing, 1.5), inputs)  # type: ignore[no-untyped-call, unused-ignore]
+
+
+@both_modes
+def test_twins_that_are_equal_add_nothing(training: bool) -> None:
+    model = tiny_model().train(training)
+    inputs = twice(batch())
+    assert_same_loss(model(**inputs, r_drop_alpha=5.0).loss, plain_loss(model, inputs))
+
+
+def test_r_drop_is_divided_by_the_number_of_items_that_is_given() -> None:
+    model = r_drop_model()
+    assert_same_loss(r_drop_loss(model, num_items_in_batch=60), plain_r_drop_loss(model) * 24 / 60)
+
+
+@pytest.mark.parametrize("change", [None, hooked_head], ids=["plain head", "hooked head"])
+@both_modes
+def test_r_drop_without_a_label_is_zero_and_so_are_its_gradients(
+    training: bool, change: Callable[[Model], None] | None
+) -> None:
+    model = r_drop_model(lm_head_bias=True).train(training)
+    if change is not None:
+        change(model)
+    inputs = twice(batch()) | {"labels": torch.full((6, 4), -100)}
+    loss = model(**inputs, smoothing=0.1, r_drop_alpha=5.0).loss
+    assert loss.item() == 0
+    zeros = {name: torch.zeros_like(parameter) for name, parameter in model.named_parameters()}
+    torch.testing.assert_close(gradients(model, loss), zeros, atol=0, rtol=0)
+
+
+@both_modes
+def test_r_drop_needs_an_even_number_of_rows(training: bool) -> None:
+    with pytest.raises(
+        ValueError, match=r"rows must be even with `r_drop_alpha` \(0\.5\), but is 3.*repeat_interleave"
+    ):
+        tiny_model().train(training)(**batch(), r_drop_alpha=0.5)
+
+
+def test_r_drop_needs_the_same_labels_in_both_copies() -> None:
+    inputs = {name: value.repeat(2, 1) for name, value in batch().items()}
+    with pytest.raises(ValueError, match=r"`labels` must be equal in rows 2i and 2i \+ 1 .* but differ.*_interleave"):
+        tiny_model().train()(**inputs, r_drop_alpha=5.0)
+
+
 # Number types
 
 
@@ -215,6 +375,37 @@ def test_in_half_precision_gradients_are_as_good_as_those_of_all_logits(
     exact = gradients(model, plain_loss(model.float(), batch(), smoothing))
     limits = 1.2 * relative_errors(plain, exact) + torch.finfo(dtype).eps
     assert (relative_errors(chunked, exact) < limits).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_in_half_precision_the_loss_is_that_of_all_logits(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To 1e-6, for the logits are rounded alike and all that follows is float32 (a bias is added before or after)."""
+    model = tiny_model(dtype=dtype).train()
+    for smoothing in (0.0, 0.1):
+        expected = plain_loss(model, batch(), smoothing)
+        for chunk in (1, 5, 13, 256):
+            set_chunk(monkeypatch, chunk)
+            assert_same_loss(model(**batch(), smoothing=smoothing).loss, expected)
+
+
+@both_smoothings
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_in_half_precision_r_drop_is_as_good_as_that_of_all_logits(
+    dtype: torch.dtype, smoothing: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not to 1e-5, since each layer rounds its gradients to the type: plain autograd errs by as much."""
+    set_chunk(monkeypatch, 5)
+    model = r_drop_model(lm_head_bias=True, tie_word_embeddings=False, dtype=dtype)
+    factor = 2.0**10 if dtype == torch.float16 else 1.0
+    plain = plain_r_drop_loss(model, smoothing)
+    plain_gradients = gradients(model, plain, factor)
+    chunked = r_drop_loss(model, smoothing)
+    chunked_gradients = gradients(model, chunked, factor)
+    exact = plain_r_drop_loss(model.float(), smoothing)
+    exact_gradients = gradients(model, exact)
+    assert abs(chunked - exact) < 1.2 * abs(plain - exact) + torch.finfo(dtype).eps * exact
+    limits = 1.2 * relative_errors(plain_gradients, exact_gradients) + torch.finfo(dtype).eps
+    assert (relative_errors(chunked_gradients, exact_gradients) < limits).all()
 
 
 def test_float16_keeps_the_gradients_of_improbable_tokens() -> None:
@@ -308,10 +499,14 @@ class LargestOverVocabulary(TorchDispatchMode):
         return result
 
 
+@pytest.mark.parametrize("r_drop_alpha", [0.0, 5.0], ids=["plain", "R-Drop"])
 @pytest.mark.parametrize("change", [None, hooked_head], ids=["plain head", "hooked head"])
 @both_smoothings
 def test_a_training_step_makes_no_more_logits_at_a_time_than_a_chunk(
-    smoothing: float, change: Callable[[Model], None] | None, monkeypatch: pytest.MonkeyPatch
+    smoothing: float,
+    change: Callable[[Model], None] | None,
+    r_drop_alpha: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Seen in every tensor that torch makes, forward and backward; (D, V) is the projection's own size, so D is 4."""
     set_chunk(monkeypatch, 4)
@@ -319,14 +514,17 @@ def test_a_training_step_makes_no_more_logits_at_a_time_than_a_chunk(
     if change is not None:
         change(model)
     with LargestOverVocabulary(47) as chunked:
-        model(**batch(), smoothing=smoothing).loss.backward()
+        model(**twice(batch()), smoothing=smoothing, r_drop_alpha=r_drop_alpha).loss.backward()
     with LargestOverVocabulary(47) as plain:
-        plain_loss(model, batch(), smoothing).backward()
-    assert (chunked.num_rows, plain.num_rows) == (4, 18)
+        plain_loss(model, twice(batch()), smoothing).backward()
+    assert (chunked.num_rows, plain.num_rows) == (4, 36)
 
 
+@pytest.mark.parametrize("r_drop_alpha", [0.0, 5.0], ids=["plain", "R-Drop"])
 @pytest.mark.parametrize("change", [None, hooked_head], ids=["plain head", "hooked head"])
-def test_a_training_step_keeps_no_logits_for_its_backward_pass(change: Callable[[Model], None] | None) -> None:
+def test_a_training_step_keeps_no_logits_for_its_backward_pass(
+    change: Callable[[Model], None] | None, r_drop_alpha: float
+) -> None:
     model = tiny_model(vocab_size=47, d_model=4).train()
     if change is not None:
         change(model)
@@ -337,12 +535,12 @@ def test_a_training_step_keeps_no_logits_for_its_backward_pass(change: Callable[
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss = model(**batch()).loss
+        loss = model(**twice(batch()), r_drop_alpha=r_drop_alpha).loss
     assert kept
     assert not [shape for shape in kept if shape[-1:] == (47,) and shape != (4, 47)]
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        plain_loss(model, batch())
-    assert (18, 47) in kept
+        plain_loss(model, twice(batch()))
+    assert (36, 47) in kept
     loss.backward()
 
 

@@ -31,7 +31,7 @@ def evaluate(
     batch_tokens: BatchTokensOption = 1024,
     device: DeviceOption = None,
 ) -> None:
-    """Score a model's translations against references: BLEU and chrF as sacreBLEU computes them, and exact matches."""
+    """Score a model's translations against references: sacreBLEU's BLEU, chrF and TER, and exact matches."""
     from hf_seq2seq.data.reading import read_lines
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
@@ -65,5 +65,6 @@ def _summary(scores: dict[str, Any]) -> str:
             f"exact match  {scores['exact_match']:.1f} %",
             f"BLEU         {scores['bleu']:.1f}  {scores['bleu_signature']}",
             f"chrF         {scores['chrf']:.1f}  {scores['chrf_signature']}",
+            f"TER          {scores['ter']:.1f}  {scores['ter_signature']}",
         ]
     )

@@ -17,6 +17,7 @@ VERBS = {
     "tokenizer": "Train a tokenizer on text files.",
     "translate": "Translate lines of text with a trained model.",
     "evaluate": "Score a model's translations against references.",
+    "average": "Average the last checkpoints of a training run.",
 }
 
 # `train` reads its arguments itself, with HfArgumentParser.
@@ -51,7 +52,10 @@ class _Verbs(TyperGroup):
         except BrokenPipeError:
             # The reader of our output, such as `head`, has had enough: no error. What Python still holds goes nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        except (ValueError, OSError, StrictDataclassError) as error:
+        except KeyboardInterrupt as interrupt:
+            typer.echo(f"\n{interrupt or 'Interrupted.'}", err=True)
+            raise typer.Exit(130) from None
+        except (ValueError, OSError, FloatingPointError, StrictDataclassError) as error:
             if os.environ.get("HF_SEQ2SEQ_TRACEBACK"):
                 raise
             # A strict dataclass wraps what its check raised in lines of its own.

@@ -15,7 +15,22 @@ def train(context: typer.Context) -> None:
 
     results = run_training(model_args, data_args, training_args)
     if training_args.process_index == 0:
-        typer.echo(_summary(results, str(training_args.output_dir)))
+        typer.echo(_plan(results) if training_args.dry_run else _summary(results, str(training_args.output_dir)))
+
+
+def _plan(plan: dict[str, Any]) -> str:
+    padding = "" if plan["padding"] is None else f", {plan['padding']:.1%} of them padding"
+    return "\n".join(
+        [
+            "This would be trained; nothing was written.",
+            f"  pairs       {plan['pairs']:,}, the longest side of {plan['longest']:,} tokens",
+            f"  tokens      {plan['source_tokens']:,} of the source and {plan['target_tokens']:,} of the target",
+            f"  batches     {plan['batches']:,} an epoch{padding}",
+            f"  updates     {plan['updates']:,}, which are {plan['epochs']:.1f} epochs",
+            f"  parameters  {plan['parameters']:,}",
+            f"  memory      about {plan['memory_gib']:.1f} GiB a device, in float32",
+        ]
+    )
 
 
 def _summary(results: dict[str, Any], output_dir: str) -> str:
@@ -27,6 +42,7 @@ def _summary(results: dict[str, Any], output_dir: str) -> str:
             f"  exact match  {results['exact_match']:.1f} %",
             f"  BLEU         {results['bleu']:.1f}  {results['bleu_signature']}",
             f"  chrF         {results['chrf']:.1f}  {results['chrf_signature']}",
+            f"  TER          {results['ter']:.1f}  {results['ter_signature']}",
         ]
     lines += [
         f"The model and its tokenizer are in {output_dir}. What to do next:",

@@ -1,12 +1,14 @@
-"""From pairs of texts to batches: read, tokenize, batch by a token budget, collate."""
+"""From pairs of texts to batches: read, filter, mix, tokenize, batch by a token budget, collate."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 
 if TYPE_CHECKING:
-    from .batching import TokenBudgetBatchSampler
+    from .batching import TokenBudgetBatchSampler, TokenBudgetStream
     from .collator import Seq2SeqCollator
+    from .filtering import filter_pairs
+    from .mixing import mix_corpora
     from .preprocessing import tokenize_pairs
     from .reading import load_parallel, read_lines
 
@@ -15,7 +17,10 @@ if TYPE_CHECKING:
 _LAZY = {
     "Seq2SeqCollator": ".collator",
     "TokenBudgetBatchSampler": ".batching",
+    "TokenBudgetStream": ".batching",
+    "filter_pairs": ".filtering",
     "load_parallel": ".reading",
+    "mix_corpora": ".mixing",
     "read_lines": ".reading",
     "tokenize_pairs": ".preprocessing",
 }
@@ -27,4 +32,13 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_LAZY[name], __name__), name)
 
 
-__all__ = ["Seq2SeqCollator", "TokenBudgetBatchSampler", "load_parallel", "read_lines", "tokenize_pairs"]
+__all__ = [
+    "Seq2SeqCollator",
+    "TokenBudgetBatchSampler",
+    "TokenBudgetStream",
+    "filter_pairs",
+    "load_parallel",
+    "mix_corpora",
+    "read_lines",
+    "tokenize_pairs",
+]

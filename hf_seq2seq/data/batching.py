@@ -1,13 +1,15 @@
 """Batches of about equal cost, with little padding."""
 
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch.utils.data import Sampler
+from torch.utils.data import IterableDataset, Sampler, get_worker_info
 
 
 if TYPE_CHECKING:
+    import datasets
     from datasets import Dataset
     from numpy.typing import NDArray
 
@@ -103,6 +105,111 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         steps = np.arange(len(batches)).reshape(-1, self.num_ranks)
         for slot in generator.permuted(generator.permutation(steps), axis=1).flat:
             yield batches[slot].tolist()
+
+
+class TokenBudgetStream(IterableDataset[list[dict[str, Any]]]):
+    """Yields batches, as lists of rows, from a stream too long to be sorted as a whole; it never ends.
+
+    Reads the stream a window of pairs at a time and batches each window as `TokenBudgetBatchSampler` batches a dataset
+    in one epoch. At its end the stream starts again, and a window may reach across. Wrapped as
+    `DataLoader(stream, batch_size=None, collate_fn=collator)`.
+
+    Each rank reads the whole stream and takes every `num_ranks`-th pair. Since ranks batch on their own, a batch costs
+    the same in each rank only as far as it fills the budget. The workers of a `DataLoader` share the shards of the
+    stream, so that more workers than shards have nothing to do, and a stream made of files is one shard.
+
+    Each iteration begins at the start and yields the same batches again: they follow from the stream, `seed` and the
+    number of workers.
+
+    Args:
+        stream: rows with the columns "input_ids" and "labels", as `tokenize_pairs` returns them for a stream.
+        tokens_per_batch: the budget of a batch, for one device.
+        seed: the start of all shuffling.
+        num_ranks: the number of processes that share the stream.
+        rank: the number of this process, from 0.
+        window_size: the number of pairs that are in memory at a time; None takes at least 10,000 pairs, and more until
+            their longer sides fill 50 batches.
+
+    Raises:
+        ValueError: if `rank` or `window_size` is out of range, **or**, while reading, if a pair is longer than the
+            budget or the stream has no pair for this rank.
+    """
+
+    def __init__(
+        self,
+        stream: "datasets.IterableDataset",
+        tokens_per_batch: int,
+        *,
+        seed: int = 0,
+        num_ranks: int = 1,
+        rank: int = 0,
+        window_size: int | None = None,
+    ) -> None:
+        from datasets.distributed import split_dataset_by_node
+
+        if not 0 <= rank < num_ranks:
+            raise ValueError(f"`rank` must be from 0 to `num_ranks` - 1 ({num_ranks - 1}), but is {rank} instead.")
+        if window_size is not None and window_size < 1:
+            raise ValueError(f"`window_size` must be at least 1, but is {window_size} instead.")
+        self.tokens_per_batch = tokens_per_batch
+        self.seed = seed
+        self.window_size = window_size
+        self._rank = rank
+        self._num_ranks = num_ranks
+        self._stream = split_dataset_by_node(stream, rank, num_ranks, strategy="examples")
+
+    def __iter__(self) -> Iterator[list[dict[str, Any]]]:
+        worker = get_worker_info()
+        if worker is not None and worker.id >= self._stream.num_shards:
+            return  # of which the datasets library has warned
+        rows = self._rows()
+        for window_number in count():
+            window, source_lengths, target_lengths = self._next_window(rows)
+            sampler = TokenBudgetBatchSampler(source_lengths, target_lengths, self.tokens_per_batch, seed=self.seed)
+            sampler.set_epoch(window_number)
+            for batch in sampler:
+                yield [window[index] for index in batch]
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows of this rank again and again."""
+        while True:
+            is_empty = True
+            # As Arrow tables, which pass through the stream much faster than rows do.
+            tables = self._stream.with_format("arrow").iter(batch_size=1000)
+            rows = (row for table in tables for row in table.to_pylist())
+            for number, row in enumerate(rows):
+                is_empty = False
+                length = max(len(row["input_ids"]), len(row["labels"]))
+                if length > self.tokens_per_batch:
+                    raise ValueError(
+                        "`tokens_per_batch` must be at least the length of the longest pair, but is "
+                        f"{self.tokens_per_batch} while pair {number * self._num_ranks + self._rank} of the stream "
+                        f"has {length} tokens. Raise it, or drop long pairs before."
+                    )
+                yield row
+            if is_empty:
+                raise ValueError(
+                    f"The stream must hold at least one pair for each of the {self._num_ranks} ranks, but holds none "
+                    f"for rank {self._rank}. Add pairs or use fewer ranks."
+                )
+
+    def _next_window(self, rows: Iterator[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[int], list[int]]:
+        """Return the rows of the next window, with the lengths of their sources and targets."""
+        window: list[dict[str, Any]] = []
+        lengths: tuple[list[int], list[int]] = ([], [])
+        num_tokens = 0
+        while not self._is_full(len(window), num_tokens):
+            row = next(rows)
+            window.append(row)
+            lengths[0].append(len(row["input_ids"]))
+            lengths[1].append(len(row["labels"]))
+            num_tokens += max(lengths[0][-1], lengths[1][-1])
+        return window, *lengths
+
+    def _is_full(self, num_pairs: int, num_tokens: int) -> bool:
+        if self.window_size is not None:
+            return num_pairs >= self.window_size
+        return num_pairs >= 10_000 and num_tokens >= 50 * self.tokens_per_batch
 
 
 def _cut(lengths: "NDArray[np.int64]", tokens_per_batch: int, num_ranks: int) -> list[int]:

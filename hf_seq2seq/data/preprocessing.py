@@ -1,30 +1,50 @@
 """Turn pairs of texts into pairs of token ids."""
 
+import json
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from datasets import Dataset, Features, List, Value
+from datasets import Dataset, Features, IterableDataset, List, Value
+from datasets.fingerprint import Hasher
+
+from .filtering import STREAM_BATCH_SIZE, Tally, drop_pairs
 
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from transformers import PreTrainedTokenizerBase
 
 
 logger = logging.getLogger(__name__)
 
+# Part of the key of cached tokens: raise it when the same pairs and tokenizer would give other rows than before.
+TOKENS_VERSION = 1
+
+# Simple attributes of a tokenizer that do not decide the ids, since nothing is cut or padded. All others count, such
+# as the languages of a multilingual tokenizer.
+ATTRIBUTES_WITHOUT_INFLUENCE = {
+    *("name_or_path", "verbose", "backend", "chat_template", "response_template", "_processor_class"),
+    *("model_max_length", "padding_side", "truncation_side", "_pad_token_type_id"),
+}
+
 
 def tokenize_pairs(
-    dataset: Dataset,
+    dataset: Dataset | IterableDataset,
     tokenizer: "PreTrainedTokenizerBase",
     *,
     max_length: int,
     over_long: Literal["drop", "truncate"] = "drop",
     num_proc: int | None = None,
-) -> Dataset:
+) -> Dataset | IterableDataset:
     """Tokenize a dataset of pairs, as `load_parallel` returns it.
 
-    The result is cached by the datasets library, under a key made from the pairs and the tokenizer.
+    The result is cached by the datasets library, under a key made from the pairs and what the tokenizer does. So a
+    tokenizer that was just trained and the same one loaded from its folder find the same rows (a slow tokenizer, in
+    plain Python, only if the library's own key says so).
+
+    A stream is tokenized while it is read, is not cached, and tells its numbers as `filter_pairs` says.
 
     Args:
         dataset: pairs in the text columns "source" and "target".
@@ -32,13 +52,15 @@ def tokenize_pairs(
         max_length: the most tokens a side may have, the end-of-sentence token among them.
         over_long: what becomes of a pair with a longer side: "drop" leaves the pair out, "truncate" cuts the side to
             `max_length` tokens, of which the last is still the end-of-sentence token. Their number is logged.
-        num_proc: the number of processes; None is one, which the tokenizers library already fills with threads.
+        num_proc: the number of processes; None is one, which the tokenizers library already fills with threads. Not
+            for a stream.
 
     Returns:
-        A dataset with the columns "input_ids", "labels" and "length" (the tokens of the longer side).
+        A dataset, or a stream, with the columns "input_ids", "labels" and "length" (the tokens of the longer side).
 
     Raises:
-        ValueError: if `max_length` or `over_long` has no such meaning, **or** if all pairs are over-long and dropped.
+        ValueError: if `max_length` or `over_long` has no such meaning, `num_proc` is given for a stream, **or** if all
+            pairs are over-long and dropped (of a stream, when its end is reached).
     """
     if max_length < 2:
         raise ValueError(
@@ -46,42 +68,117 @@ def tokenize_pairs(
         )
     if over_long not in ("drop", "truncate"):
         raise ValueError(f"`over_long` must be 'drop' or 'truncate', but is {over_long!r} instead.")
-    ids = List(Value("int32"))
-    features = Features({"input_ids": ids, "labels": ids, "length": Value("int32")})
+    if isinstance(dataset, IterableDataset):
+        if num_proc is not None:
+            raise ValueError(
+                f"`num_proc` must be None for a stream, but is {num_proc} instead. Use workers of the `DataLoader`."
+            )
+        return _tokenize_stream(dataset, tokenizer, max_length, over_long)
     tokenized = dataset.map(
         _encode,
         batched=True,
         fn_kwargs={"tokenizer": tokenizer},
-        features=features,
+        features=_features(),
         remove_columns=dataset.column_names,
         num_proc=num_proc,
+        new_fingerprint=_cache_key(dataset, tokenizer),
         desc="Tokenizing",
     )
     lengths = tokenized.select_columns("length").with_format("numpy")[:]["length"]
     fitting = np.flatnonzero(lengths <= max_length)
     if len(fitting) == len(lengths):
         return tokenized
-    counts = (len(lengths) - len(fitting), len(lengths), max_length, lengths.max())
-    if over_long == "truncate":
-        logger.warning(
-            "Truncated %d of %d pairs, since a side has more than %d tokens (up to %d). To keep them whole, raise "
-            "`max_length`.",
-            *counts,
-        )
-        return tokenized.map(
-            _truncate, batched=True, fn_kwargs={"max_length": max_length}, num_proc=num_proc, desc="Truncating"
-        )
-    if not len(fitting):
+    if not len(fitting) and over_long == "drop":
         raise ValueError(
             f"`max_length` must leave at least one pair, but is {max_length} while the shortest pair has "
             f"{lengths.min()} tokens. Raise it, or set `over_long` to 'truncate'."
         )
-    logger.warning(
-        "Dropped %d of %d pairs, since a side has more than %d tokens (up to %d). To keep them, raise `max_length` or "
-        "set `over_long` to 'truncate'.",
-        *counts,
+    counts = np.array([len(fitting), len(lengths) - len(fitting)])
+    _report_over_long(over_long, max_length, counts, longest=lengths.max())
+    if over_long == "drop":
+        return tokenized.select(fitting)
+    return tokenized.map(
+        _truncate, batched=True, fn_kwargs={"max_length": max_length}, num_proc=num_proc, desc="Truncating"
     )
-    return tokenized.select(fitting)
+
+
+def _report_over_long(
+    over_long: str, max_length: int, counts: "NDArray[np.int64]", longest: int | None = None
+) -> None:
+    done, remedy = {
+        "drop": ("Dropped", "To keep them, raise `max_length` or set `over_long` to 'truncate'."),
+        "truncate": ("Truncated", "To keep them whole, raise `max_length`."),
+    }[over_long]
+    up_to = "" if longest is None else f" (up to {longest})"
+    logger.warning(
+        "%s %d of %d pairs, since a side has more than %d tokens%s. %s",
+        *(done, counts[1], counts.sum(), max_length, up_to, remedy),
+    )
+
+
+def _features() -> Features:
+    ids = List(Value("int32"))
+    return Features({"input_ids": ids, "labels": ids, "length": Value("int32")})
+
+
+def _cache_key(dataset: Dataset, tokenizer: "PreTrainedTokenizerBase") -> str | None:
+    """Return a key made from all that decides the ids; None for a slow tokenizer, which leaves it to the library."""
+    if not tokenizer.is_fast:
+        return None
+    backend = json.loads(tokenizer.backend_tokenizer.to_str())
+    del backend["truncation"], backend["padding"]  # the state that the last call left behind
+    attributes = {
+        name: value
+        for name, value in sorted(vars(tokenizer).items())
+        if isinstance(value, str | int | float | None) and name not in ATTRIBUTES_WITHOUT_INFLUENCE
+    }
+    key: str = Hasher.hash([TOKENS_VERSION, dataset._fingerprint, type(tokenizer), attributes, json.dumps(backend)])
+    return key
+
+
+def _tokenize_stream(
+    stream: IterableDataset, tokenizer: "PreTrainedTokenizerBase", max_length: int, over_long: str
+) -> IterableDataset:
+    tokenized = stream.with_format("arrow").map(
+        _encode_table,
+        batched=True,
+        batch_size=STREAM_BATCH_SIZE,
+        fn_kwargs={"tokenizer": tokenizer},
+        features=_features(),
+    )
+    report = partial(_report_over_long, over_long, max_length)
+    if over_long == "drop":
+        nothing_left = (
+            f"`max_length` must leave at least one pair, but is {max_length} while all pairs have more tokens. Raise "
+            "it, or set `over_long` to 'truncate'."
+        )
+        tally = Tally(num_reasons=1, report=report, nothing_left=nothing_left)
+        return drop_pairs(tokenized, partial(_judge_lengths, max_length=max_length), tally)
+    return tokenized.with_format(None).map(
+        _truncate_and_tell,
+        with_indices=True,
+        batched=True,
+        batch_size=STREAM_BATCH_SIZE,
+        fn_kwargs={"max_length": max_length, "tally": Tally(num_reasons=1, report=report)},
+        features=_features(),
+    )
+
+
+def _judge_lengths(table: Any, max_length: int) -> "NDArray[np.int64]":
+    lengths: NDArray[np.int32] = table["length"].to_numpy()
+    return (lengths > max_length).astype(np.int64)
+
+
+def _truncate_and_tell(batch: dict[str, Any], indices: list[int], max_length: int, tally: Tally) -> dict[str, Any]:
+    tally.add_of_stream((np.array(batch["length"]) > max_length).astype(np.int64), indices)
+    return _truncate(batch, max_length)
+
+
+def _encode_table(table: Any, tokenizer: "PreTrainedTokenizerBase") -> Any:
+    import pyarrow as pa
+
+    texts = {side: table[side].to_pylist() for side in ("source", "target")}
+    return pa.Table.from_pydict(_encode(texts, tokenizer), schema=_features().arrow_schema)
 
 
 def _encode(batch: dict[str, Any], tokenizer: "PreTrainedTokenizerBase") -> dict[str, Any]:

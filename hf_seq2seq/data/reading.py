@@ -13,14 +13,15 @@ import json
 import logging
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 
 if TYPE_CHECKING:
-    from datasets import Dataset
+    from datasets import Dataset, Features, IterableDataset
 
 
 logger = logging.getLogger(__name__)
@@ -142,12 +143,17 @@ def load_parallel(
     split: str = "train",
     source_column: str = "source",
     target_column: str = "target",
-) -> "Dataset":
+    streaming: bool = False,
+) -> "Dataset | IterableDataset":
     """Load pairs of texts from any one of: two text files, one table, or a dataset.
 
     Pairs with a blank side are dropped, and their number is logged. Texts stay as they are but for the repairs of
     `read_lines`, which concern text, TSV, CSV and JSONL files. What was read from a file is cached by the datasets
     library; the file is read again, and its repairs are logged again, when its path, size or time of change differs.
+
+    With `streaming`, pairs are read when they are iterated over, each time anew, and nothing is cached. Repairs are
+    then logged, and errors in a file are raised, when that part of the file has been read; `filter_pairs` says when
+    the number of blank pairs is logged.
 
     Args:
         source: a text file, plain or gzipped, with one text a line.
@@ -160,9 +166,10 @@ def load_parallel(
         source_column: the column of a table or dataset that holds the source texts; a dot leads into a nested column,
             as in "translation.en".
         target_column: the same for the target texts.
+        streaming: whether the pairs are to be read only while they are used, for corpora too large for the disk.
 
     Returns:
-        A dataset with the text columns "source" and "target".
+        A dataset with the text columns "source" and "target": with `streaming` an `IterableDataset`.
 
     Raises:
         OSError: if a file does not exist or cannot be read, **or**
@@ -181,41 +188,57 @@ def load_parallel(
         raise ValueError(f"`target_column` must differ from `source_column`, but both are {source_column!r}.")
     if source is not None and target is not None:
         name = f"{source} and {target}"
-        pairs = _cached(_read_text_pairs, [_check_file(source), _check_file(target)])
+        pairs = _generated(streaming, _read_text_pairs, [_check_file(source), _check_file(target)])
     elif file is not None:
         name = str(file)
-        pairs = _load_table(_check_file(file), source_column, target_column)
+        pairs = _load_table(_check_file(file), source_column, target_column, streaming)
     else:
         name = str(dataset_name)
-        dataset = _load_dataset(name, dataset_config_name, split)
-        pairs = _select_columns(dataset, source_column, target_column, name)
+        pairs = _load_dataset(name, dataset_config_name, split, source_column, target_column, streaming)
     return _drop_blank_pairs(pairs, name)
 
 
-def _cached(read_pairs: Callable[..., Iterator[dict[str, str]]], files: list[Path], *columns: str) -> "Dataset":
-    """Write what `read_pairs(*files, *columns)` yields to the cache of the datasets library, or find it there."""
-    from datasets import Dataset, Features, Value
+PairReader = Callable[..., Iterator[dict[str, str]]]
+
+
+def _generated(
+    streaming: bool, read_pairs: PairReader, files: list[Path], *columns: str
+) -> "Dataset | IterableDataset":
+    """Return what `read_pairs(*files, *columns)` yields: a stream, or rows in the cache of the datasets library."""
+    from datasets import Dataset, IterableDataset
     from datasets.exceptions import DatasetGenerationError
     from datasets.fingerprint import Hasher
 
-    def read_some_pairs() -> Iterator[dict[str, str]]:
-        pairs = read_pairs(*files, *columns)
-        first = next(pairs, None)
-        if first is None:
-            raise ValueError(f"`{files[0]}` must hold at least one pair, but holds only a header.")
-        yield first
-        yield from pairs
-
+    read_some_pairs = partial(_read_some_pairs, read_pairs, files, columns)
+    if streaming:
+        return IterableDataset.from_generator(read_some_pairs, features=_text_features())
     states = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     try:
         return Dataset.from_generator(
             read_some_pairs,
-            features=Features({"source": Value("string"), "target": Value("string")}),
+            features=_text_features(),
             fingerprint=Hasher.hash([READER_VERSION, read_pairs.__name__, states, columns]),
         )
     except DatasetGenerationError as error:
         # The library wraps what a generator raises; it is the cause that names the file and the line.
         raise (error.__cause__ or error) from None
+
+
+def _read_some_pairs(
+    read_pairs: PairReader, files: Sequence[Path], columns: Sequence[str]
+) -> Iterator[dict[str, str]]:
+    pairs = read_pairs(*files, *columns)
+    first = next(pairs, None)
+    if first is None:
+        raise ValueError(f"`{files[0]}` must hold at least one pair, but holds only a header.")
+    yield first
+    yield from pairs
+
+
+def _text_features() -> "Features":
+    from datasets import Features, Value
+
+    return Features({"source": Value("string"), "target": Value("string")})
 
 
 def _read_text_pairs(source: Path, target: Path) -> Iterator[dict[str, str]]:
@@ -231,22 +254,22 @@ def _read_text_pairs(source: Path, target: Path) -> Iterator[dict[str, str]]:
         yield {"source": source_text, "target": target_text}
 
 
-def _load_table(file: Path, source_column: str, target_column: str) -> "Dataset":
+def _load_table(file: Path, source_column: str, target_column: str, streaming: bool) -> "Dataset | IterableDataset":
     import datasets
     from datasets.exceptions import DatasetGenerationError
 
     name = file.name.lower().removesuffix(".gz")
     if name.endswith((".tsv", ".csv")):
-        return _cached(_read_delimited_pairs, [file], source_column, target_column)
+        return _generated(streaming, _read_delimited_pairs, [file], source_column, target_column)
     if name.endswith((".jsonl", ".json")):
-        return _cached(_read_json_pairs, [file], source_column, target_column)
+        return _generated(streaming, _read_json_pairs, [file], source_column, target_column)
     if not name.endswith(".parquet"):
         raise ValueError(
             f"`file` must end in .tsv, .csv, .jsonl, .json (each also with .gz) or .parquet, but is {file} instead. "
             "Give two text files as `source` and `target`."
         )
     try:
-        dataset = datasets.load_dataset("parquet", data_files=str(file), split="train")
+        dataset = datasets.load_dataset("parquet", data_files=str(file), split="train", streaming=streaming)
     except (DatasetGenerationError, ValueError) as error:
         cause = error.__cause__ or error
         raise ValueError(f"`{file}` must be a Parquet file, but cannot be read as one: {cause}") from None
@@ -331,59 +354,98 @@ def _json_text(row: Any, column: str, place: str) -> str:
     return value
 
 
-def _load_dataset(name: str, config_name: str | None, split: str) -> "Dataset":
+def _load_dataset(
+    name: str, config_name: str | None, split: str, source_column: str, target_column: str, streaming: bool
+) -> "Dataset | IterableDataset":
     import datasets
 
     if not any((Path(name) / state).exists() for state in ("state.json", "dataset_dict.json")):
-        return datasets.load_dataset(name, config_name, split=split)
+        dataset = datasets.load_dataset(name, config_name, split=split, streaming=streaming)
+        return _select_columns(dataset, source_column, target_column, name)
     saved = datasets.load_from_disk(name)
     # A single dataset answers to "train" whichever split it was saved from.
     splits = saved if isinstance(saved, datasets.DatasetDict) else {"train": saved, str(saved.split or "train"): saved}
     if split not in splits:
         raise ValueError(f"`split` must be one of those of `{name}` ({', '.join(splits)}), but is {split!r} instead.")
-    return splits[split]
+    pairs = _select_columns(splits[split], source_column, target_column, name)
+    return pairs.to_iterable_dataset() if streaming else pairs
 
 
-def _select_columns(dataset: "Dataset", source_column: str, target_column: str, name: str) -> "Dataset":
+def _select_columns(
+    dataset: "Dataset | IterableDataset", source_column: str, target_column: str, name: str
+) -> "Dataset | IterableDataset":
     """Return the two columns, also nested ones, as "source" and "target"."""
-    from datasets import Features, Value
+    from datasets import Features, IterableDataset, Value
 
-    dataset = dataset.flatten()
+    features = dataset.features
+    if features is None:  # a stream of a format without types
+        import pyarrow as pa
+
+        features = Features.from_arrow_schema(pa.Table.from_pylist(list(dataset.take(100))).schema)
+    flat = features.flatten()
     for argument, column in (("source_column", source_column), ("target_column", target_column)):
-        if column not in dataset.column_names:
-            names = ", ".join(dataset.column_names)
-            raise ValueError(f"`{argument}` must be a column of `{name}` ({names}), but is {column!r} instead.")
-        kind = dataset.features[column]
-        if kind not in (Value("string"), Value("large_string")):
+        if column not in flat:
             raise ValueError(
-                f"`{argument}` must be a column of texts, but {column!r} of `{name}` holds {kind} instead. Name "
-                "another column or save this one as strings."
+                f"`{argument}` must be a column of `{name}` ({', '.join(flat)}), but is {column!r} instead."
             )
-    pairs = dataset.select_columns([source_column, target_column])
+        if flat[column] not in (Value("string"), Value("large_string")):
+            raise ValueError(
+                f"`{argument}` must be a column of texts, but {column!r} of `{name}` holds {flat[column]} instead. "
+                "Name another column or save this one as strings."
+            )
+    if isinstance(dataset, IterableDataset):
+        columns = {"source": source_column, "target": target_column}
+        return dataset.map(
+            partial(_pick_texts, columns=columns, name=name),
+            batched=True,
+            features=_text_features(),
+            remove_columns=list(features),
+        )
+    pairs = dataset.flatten().select_columns([source_column, target_column])
     pairs = pairs.rename_columns({source_column: "source", target_column: "target"})
-    texts = Features({"source": Value("string"), "target": Value("string")})
-    return pairs if pairs.features == texts else pairs.cast(texts)
+    return pairs if pairs.features == _text_features() else pairs.cast(_text_features())
 
 
-def _drop_blank_pairs(pairs: "Dataset", name: str) -> "Dataset":
+def _pick_texts(batch: dict[str, list[Any]], columns: dict[str, str], name: str) -> dict[str, list[str | None]]:
+    """Return the texts at dotted paths of a stream's batch."""
+    texts = {}
+    for side, column in columns.items():
+        outer, *path = [column] if column in batch else column.split(".")
+        values = batch[outer]
+        for key in path:
+            values = [value and value[key] for value in values]
+        for value in values:
+            if value is not None and not isinstance(value, str):
+                raise ValueError(f"The column {column!r} of `{name}` must hold texts, but holds {value!r} instead.")
+        texts[side] = values
+    return texts
+
+
+def _drop_blank_pairs(pairs: "Dataset | IterableDataset", name: str) -> "Dataset | IterableDataset":
     """Drop the pairs of which a side is null, empty or white space."""
-    import numpy as np
+    from .filtering import Tally, drop_pairs
+
+    tally = Tally(
+        num_reasons=3,
+        report=partial(_report_blank_pairs, name),
+        nothing_left=f"`{name}` must hold at least one pair with text on both sides, but holds none.",
+    )
+    return drop_pairs(pairs, _judge_blank, tally)
+
+
+def _judge_blank(table: Any) -> Any:
+    """Return 1 for a blank source, 2 for a blank target and 3 where both are."""
     import pyarrow.compute as pc
 
-    def is_blank(texts: Any) -> Any:
-        return pc.equal(pc.fill_null(pc.utf8_trim_whitespace(texts), ""), "").to_numpy()
+    source, target = (
+        pc.equal(pc.fill_null(pc.utf8_trim_whitespace(table[side]), ""), "").to_numpy().astype(int)
+        for side in ("source", "target")
+    )
+    return source + 2 * target
 
-    # Arrow does this fast enough to need no cache, and so the number is told in each run.
-    batches = pairs.with_format("arrow").iter(batch_size=100_000)
-    blanks = [(is_blank(batch["source"]), is_blank(batch["target"])) for batch in batches]
-    blank_sources, blank_targets = np.concatenate([np.zeros((2, 0), bool), *blanks], axis=1)
-    kept = np.flatnonzero(~(blank_sources | blank_targets))
-    if not len(kept):
-        raise ValueError(f"`{name}` must hold at least one pair with text on both sides, but holds none.")
-    if len(kept) == len(pairs):
-        return pairs
+
+def _report_blank_pairs(name: str, counts: Any) -> None:
     logger.warning(
         "%s: dropped %d of %d pairs, since a side is blank (%d sources, %d targets).",
-        *(name, len(pairs) - len(kept), len(pairs), blank_sources.sum(), blank_targets.sum()),
+        *(name, counts[1:].sum(), counts.sum(), counts[1] + counts[3], counts[2] + counts[3]),
     )
-    return pairs.select(kept)

@@ -28,6 +28,7 @@ SCRATCH_LEARNING_RATE = 7e-4  # the peak of the paper's base model
 FINE_TUNING_LEARNING_RATE = 1e-4
 PAPER_WARMUP_STEPS = 4000
 
+SCORES = ("bleu", "chrf", "ter", "exact_match")  # what an evaluation by generation reports
 VALIDATION_FIELDS = {"validation_source", "validation_file", "validation_split"}
 
 T = TypeVar("T", bound=type)
@@ -125,13 +126,15 @@ class DataArguments:
 
     _argument_group_name: ClassVar[str] = "data"
 
-    train_source: str | None = _option("Text file (or .gz) with the source side of the training pairs, one a line.")
-    train_target: str | None = _option("Text file (or .gz) with the target side of the training pairs.")
+    train_source: list[str] | None = _option(
+        "Text file (or .gz) with the source side of the training pairs, one a line; or several, of several corpora."
+    )
+    train_target: list[str] | None = _option("Text file (or .gz) with the target side, or as many as of the source.")
     validation_source: str | None = _option("Text file (or .gz) with the source side of the validation pairs.")
     validation_target: str | None = _option("Text file (or .gz) with the target side of the validation pairs.")
-    train_file: str | None = _option("TSV, CSV, JSONL or Parquet file with the training pairs.")
+    train_file: list[str] | None = _option("TSV, CSV, JSONL or Parquet file with training pairs, or several.")
     validation_file: str | None = _option("TSV, CSV, JSONL or Parquet file with the validation pairs.")
-    dataset_name: str | None = _option("Dataset with the training pairs: a saved folder, or a name on the Hub.")
+    dataset_name: str | None = _option("Dataset with training pairs: a saved folder, or a name on the Hub.")
     dataset_config_name: str | None = _option("Configuration of that dataset, such as de-en.")
     train_split: str | None = _option("Split of that dataset with the training pairs: train by default.")
     validation_split: str | None = _option("Split of that dataset with the validation pairs: none by default.")
@@ -139,28 +142,69 @@ class DataArguments:
     target_column: str = _option("Column of a file or dataset with the target.", "target")
     max_length: int = _option("The most tokens of a side, its </s> among them.", 256)
     over_long: Literal["drop", "truncate"] = _option("What happens to longer training pairs.", "drop")
+    corpus_weights: list[float] | None = _option(
+        "How often pairs are drawn from each training corpus, text files first, then tables, then the dataset; "
+        "smaller corpora are repeated. By default each pair is there once."
+    )
+    streaming: bool = _option(
+        "Read the training pairs as they are needed, for data that does not fit on the disk; needs max_steps.", False
+    )
+    min_characters: int | None = _option("Drop training pairs of which a side has fewer characters.")
+    max_characters: int | None = _option("Drop training pairs of which a side has more characters.")
+    max_length_ratio: float | None = _option(
+        "Drop training pairs of which one side has more than this many times the characters of the other."
+    )
+    drop_duplicates: bool = _option("Drop training pairs that occurred before.", False)
+    drop_identical: bool = _option("Drop training pairs of which both sides are the same.", False)
+    bpe_dropout: float = _option(
+        "Probability of leaving out each merge of a BPE tokenizer in training (Provilkov et al. 2020).", 0.0
+    )
+    preprocessing_num_workers: int | None = _option(
+        "Processes that tokenize; by default one, whose threads use all cores."
+    )
 
     @property
     def has_validation(self) -> bool:
         """Whether validation pairs are named."""
         return any((self.validation_source, self.validation_file, self.validation_split))
 
+    @property
+    def filters(self) -> dict[str, Any]:
+        """The arguments of `filter_pairs`."""
+        names = ("min_characters", "max_characters", "max_length_ratio", "drop_duplicates", "drop_identical")
+        return {name: getattr(self, name) for name in names}
+
     def __post_init__(self) -> None:
+        for name in ("train_source", "train_target", "train_file"):  # one file may be named as itself
+            if isinstance(getattr(self, name), str):
+                setattr(self, name, [getattr(self, name)])
         if self.max_length < 2:
             raise ValueError(f"`max_length` must be at least 2, one token and </s>, but is {self.max_length} instead.")
         for part in ("train", "validation"):
             source, target = f"{part}_source", f"{part}_target"
             for given, missing in ((source, target), (target, source)):
-                if getattr(self, given) is not None and getattr(self, missing) is None:
+                value = getattr(self, given)
+                if value is not None and getattr(self, missing) is None:
+                    names = value if isinstance(value, str) else ", ".join(value)
                     raise ValueError(
-                        f"`{missing}` must name the other side of `{given}` ({getattr(self, given)!r}), but is not "
+                        f"`{missing}` must name the other side of `{given}` ({names!r}), but is not "
                         "given. Give both, with the same number of lines."
                     )
-        train = self._given("train_source", "train_file", "dataset_name")
-        if len(train) != 1:
+        if not self._given("train_source", "train_file", "dataset_name"):
             raise ValueError(
-                "The training pairs must come from one of `train_source` with `train_target`, `train_file`, or "
-                f"`dataset_name`, but given are {' and '.join(train) or 'none of them'} instead."
+                "The training pairs must come from `train_source` with `train_target`, `train_file`, or "
+                "`dataset_name`, but none of them is given."
+            )
+        num_sources, num_targets = len(self.train_source or ()), len(self.train_target or ())
+        if num_sources != num_targets:
+            raise ValueError(
+                f"`train_target` must name as many files as `train_source` ({num_sources}), but names {num_targets}."
+            )
+        num_corpora = num_sources + len(self.train_file or ()) + (self.dataset_name is not None)
+        if self.corpus_weights is not None and len(self.corpus_weights) != num_corpora:
+            raise ValueError(
+                f"`corpus_weights` must have one weight for each of the {num_corpora} training corpora, but has "
+                f"{len(self.corpus_weights)} instead."
             )
         validation = self._given("validation_source", "validation_file", "validation_split")
         if len(validation) > 1:
@@ -185,8 +229,18 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
     Args:
         tokens_per_batch: The most tokens, padding included, of the longer side of a batch on one device. `None` means
             batches of `per_device_train_batch_size` pairs.
+        tokens_per_update: About how many tokens, padding included, an update is made of, on all devices together
+            (the paper: 25,000). It sets `gradient_accumulation_steps` to the nearest whole number of batches of
+            `tokens_per_batch`.
         paper_schedule: Whether the learning rate is the paper's, section 5.3: `learning_rate` and `lr_scheduler_type`
             are not read, and `warmup_steps` is 4000 by default.
+        r_drop_alpha: Weight of R-Drop (Liang et al. 2021): each pair is trained on twice in a batch, and where dropout
+            makes the two predictions differ, their divergence is added to the loss. 0 is without.
+        average_checkpoints: How many of the last checkpoints the final model is the average of (section 6.1). 0 is
+            without. At least as many are kept.
+        early_stopping_patience: After how many evaluations without a better `metric_for_best_model` (bleu by default)
+            training ends. The best checkpoint becomes the final model.
+        dry_run: Whether `run_training` says what it would do, and trains nothing.
     """
 
     _argument_group_name: ClassVar[str] = "training"
@@ -195,10 +249,22 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
         "The most tokens, padding included, of the longer side of a batch on one device, in place of "
         "per_device_train_batch_size."
     )
+    tokens_per_update: int | None = _option(
+        "About how many tokens, padding included, an update is made of on all devices; needs tokens_per_batch, and "
+        "sets gradient_accumulation_steps."
+    )
     paper_schedule: bool = _option(
         "Learning rate d_model^-0.5 min(step^-0.5, step warmup_steps^-1.5), in place of learning_rate and "
         "lr_scheduler_type.",
         False,
+    )
+    r_drop_alpha: float = _option("Weight of R-Drop (Liang et al. 2021): 0 is without, 5 is the authors'.", 0.0)
+    average_checkpoints: int = _option("Number of last checkpoints that the final model is the average of.", 0)
+    early_stopping_patience: int | None = _option(
+        "Evaluations without a better metric_for_best_model (bleu by default) after which training ends."
+    )
+    dry_run: bool = _option(
+        "Say what would be trained on, how long and with how much memory, and train nothing.", False
     )
     learning_rate: float = _option(
         f"The highest learning rate; for `model_name_or_path` {FINE_TUNING_LEARNING_RATE} by default.",
@@ -219,6 +285,9 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
     eval_steps: float | None = _option("Updates between evaluations, or below 1 their share of all updates.", 500)
     save_total_limit: int | None = _option("The most checkpoints to keep.", 3)
     logging_nan_inf_filter: bool = _option("Whether the log hides losses that are not numbers.", False)
+    ddp_find_unused_parameters: bool | None = _option(
+        "Whether processes look for parameters without a gradient after each batch; the model has none.", False
+    )
     use_cache: bool = _option("The config's use_cache of the saved model; training needs no cache.", True)
 
     def __post_init__(self) -> None:
@@ -229,11 +298,49 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
                 f"`label_smoothing_factor` must be at least 0 and below 1, but is {self.label_smoothing_factor} "
                 "instead."
             )
+        if self.r_drop_alpha < 0:
+            raise ValueError(f"`r_drop_alpha` must be at least 0, but is {self.r_drop_alpha} instead.")
         if self.warmup_steps is None:
             self.warmup_steps = PAPER_WARMUP_STEPS if self.paper_schedule else 0.1
         if not torch.accelerator.is_available():
             self.use_cpu = True  # else ranks started by torchrun on a CPU would not find each other
+        self._set_best_model()
         super().__post_init__()
+        self._set_accumulation()
+        if self.average_checkpoints and self.save_total_limit is not None:
+            self.save_total_limit = max(self.save_total_limit, self.average_checkpoints)
+
+    def _set_best_model(self) -> None:
+        """Fills in what early stopping and a score as the measure of the best model need."""
+        if self.early_stopping_patience is not None:
+            if self.early_stopping_patience < 1:
+                raise ValueError(
+                    f"`early_stopping_patience` must be at least 1, but is {self.early_stopping_patience} instead."
+                )
+            self.load_best_model_at_end = True
+            self.metric_for_best_model = self.metric_for_best_model or "bleu"
+            self.restore_callback_states_from_checkpoint = True  # among them, how long nothing has become better
+        metric = (self.metric_for_best_model or "").removeprefix("eval_")
+        if metric in SCORES:
+            self.predict_with_generate = True
+        if metric == "ter" and self.greater_is_better is None:
+            self.greater_is_better = False
+        if self.average_checkpoints < 0 or (self.average_checkpoints and self.load_best_model_at_end):
+            raise ValueError(
+                "`average_checkpoints` must be a number of checkpoints, or 0 where the final model is the best one "
+                f"(`load_best_model_at_end`, `early_stopping_patience`), but is {self.average_checkpoints} instead."
+            )
+
+    def _set_accumulation(self) -> None:
+        if self.tokens_per_update is None:
+            return
+        if self.tokens_per_batch is None or self.tokens_per_update < self.tokens_per_batch:
+            raise ValueError(
+                f"`tokens_per_update` must be at least `tokens_per_batch` ({self.tokens_per_batch}), the tokens of "
+                f"one batch on one device, but is {self.tokens_per_update} instead."
+            )
+        batches = self.tokens_per_update / (self.tokens_per_batch * self.world_size)
+        self.gradient_accumulation_steps = max(1, round(batches))
 
 
 class _Parser(HfArgumentParser):
@@ -307,11 +414,16 @@ def _check_contradictions(
     replaced_by = {
         "paper_schedule": ("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs"),
         "tokens_per_batch": ("per_device_train_batch_size", "train_sampling_strategy", "auto_find_batch_size"),
+        "tokens_per_update": ("gradient_accumulation_steps",),
     }
     for name, others in replaced_by.items():
         for other in others:
             if getattr(training_args, name) and other in given:
                 raise ValueError(f"`{other}` must not be given together with `{name}`, which replaces it.")
+    if data_args.streaming and training_args.max_steps < 1:
+        raise ValueError(
+            "`max_steps` must be given together with `streaming`, since a stream does not tell how long an epoch is."
+        )
     if training_args.eval_strategy != "no" and not data_args.has_validation:
         raise ValueError(
             "`eval_strategy` must be no without validation pairs, but is "

@@ -1,4 +1,4 @@
-"""Scores of translations: BLEU and chrF as sacreBLEU computes them, and the share of exact matches."""
+"""Scores of translations: BLEU, chrF and TER as sacreBLEU computes them, and the share of exact matches."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
 from transformers import EvalPrediction, PreTrainedTokenizerBase
 
 
@@ -26,10 +27,11 @@ def score(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Any
         references: What each should have been, in the same order.
 
     Returns:
-        `bleu` and `chrf` of the whole (0 to 100), their sacreBLEU signatures `bleu_signature` and `chrf_signature`,
-        and `exact_match`, the percentage of hypotheses that are their reference. BLEU cuts texts into words as
-        sacreBLEU's tokenizer 13a does, or where most references are in a script without spaces, as zh or char does;
-        its signature says which.
+        `bleu`, `chrf` (0 to 100, higher is better) and `ter` (edits for 100 words of the reference, lower is better)
+        of the whole, their sacreBLEU signatures `bleu_signature` and so on, and `exact_match`, the percentage of
+        hypotheses that are their reference. BLEU cuts texts into words as sacreBLEU's tokenizer 13a does, or where
+        most references are in a script without spaces, as zh or char does; its signature says which. TER takes each
+        Chinese or Japanese character for a word then.
 
     Raises:
         ValueError: If there is nothing to score or the numbers differ.
@@ -39,7 +41,13 @@ def score(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Any
             f"`hypotheses` must be as many as `references` and at least one, but are {len(hypotheses)} for "
             f"{len(references)} instead."
         )
-    metrics = {"bleu": BLEU(tokenize=_bleu_tokenizer(references)), "chrf": CHRF()}
+    tokenizer = _bleu_tokenizer(references)
+    is_unspaced = tokenizer != "13a"
+    metrics = {
+        "bleu": BLEU(tokenize=tokenizer),
+        "chrf": CHRF(),
+        "ter": TER(normalized=is_unspaced, asian_support=is_unspaced),  # it tells Asian characters apart in both only
+    }
     scores: dict[str, Any] = {}
     for name, metric in metrics.items():
         scores[name] = metric.corpus_score(hypotheses, [references]).score

@@ -1,17 +1,15 @@
 """A whole training run: read the pairs, get a tokenizer and a model, train, save, evaluate."""
 
-import json
 import logging
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformers import PreTrainedTokenizerBase, set_seed
-from transformers.trainer_utils import get_last_checkpoint
+from transformers import EarlyStoppingCallback, PreTrainedTokenizerBase, set_seed
 
 from hf_seq2seq.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
-from hf_seq2seq.data import Seq2SeqCollator, load_parallel, tokenize_pairs
+from hf_seq2seq.data import Seq2SeqCollator, filter_pairs, load_parallel, mix_corpora, tokenize_pairs
 from hf_seq2seq.loading import load_model, load_tokenizer
 from hf_seq2seq.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 from hf_seq2seq.tokenization import train_tokenizer
@@ -23,7 +21,11 @@ from .arguments import (
     ModelArguments,
     Seq2SeqTransformerTrainingArguments,
 )
+from .checkpoints import is_complete, list_checkpoints, writing
+from .interruption import StopOnSignal
 from .metrics import decode, generation_metrics, score
+from .plan import describe_plan
+from .run_folder import RESULTS_FILE, RunFolder
 from .trainer import Seq2SeqTransformerTrainer
 
 
@@ -33,24 +35,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SETTINGS_FILE = "training_settings.json"
-RESULTS_FILE = "training_results.json"  # written last: a run that has it is finished
-
 # Translating more validation pairs than these at the end of a run would take long; `hf-seq2seq evaluate` scores all.
 MAX_SCORED_PAIRS = 1000
-
-# What a run may be continued with in another way: where it is, what it logs, where it is published, what machine it
-# runs on and how many checkpoints are kept. No weight depends on these.
-SETTINGS_WITHOUT_INFLUENCE = """
-output_dir resume_from_checkpoint do_train do_eval do_predict local_rank
-logging_strategy logging_steps logging_first_step logging_nan_inf_filter log_on_each_node log_level
-log_level_replica disable_tqdm report_to run_name project trackio_space_id trackio_bucket_id
-trackio_static_space_id include_num_input_tokens_seen skip_memory_metrics
-push_to_hub hub_token hub_private_repo hub_model_id hub_strategy hub_always_push hub_revision
-use_cpu dataloader_num_workers dataloader_pin_memory dataloader_persistent_workers dataloader_prefetch_factor
-dataloader_multiprocessing_context ddp_backend ddp_timeout ddp_bucket_cap_mb
-save_total_limit save_on_each_node enable_jit_checkpoint eval_accumulation_steps per_device_eval_batch_size
-""".split()  # noqa: SIM905
+# A tokenizer learns no more from more pairs of a stream.
+MAX_TOKENIZER_PAIRS = 1_000_000
 
 
 def run_training(
@@ -58,133 +46,188 @@ def run_training(
 ) -> dict[str, Any]:
     """Trains a model and saves it with its tokenizer in `output_dir`, or goes on with the run that is there.
 
+    Killed at any moment and called again with the same arguments, it ends with the same weights, bit for bit, as a
+    run without a break: on a CPU, with the same number of processes and threads, and without streaming or BPE-dropout.
+
     Returns:
         The results, which are also in training_results.json: `num_steps` and the latest `train_loss`; with validation
         pairs `validation_loss`, what `score` returns, and `num_scored_pairs` of `num_validation_pairs`. If the run was
-        finished before, they are read from there and nothing is done.
+        finished before, they are read from there and nothing is done. With `dry_run` nothing is written, and what
+        `describe_plan` returns comes back.
 
     Raises:
-        OSError: If a file or folder is missing, **or**
+        OSError: If a file or folder is missing or cannot be written, **or**
         ValueError: If settings contradict each other, data or files are unfit, or `output_dir` holds something else.
+        FloatingPointError: If the loss is no finite number.
+        KeyboardInterrupt: After a checkpoint, if the process was told to stop by Ctrl-C or a termination signal.
         huggingface_hub.errors.StrictDataclassError: If the config's fields contradict each other.
     """
-    output_dir = Path(str(training_args.output_dir))
+    folder = RunFolder(Path(str(training_args.output_dir)))
+    settings = (
+        asdict(model_args) | asdict(data_args) | training_args.to_dict() | {"world_size": training_args.world_size}
+    )
     with training_args.main_process_first(desc="opening the output folder"):
-        _open_output_dir(output_dir, _settings(model_args, data_args, training_args))
-    if (output_dir / RESULTS_FILE).exists():
-        logger.info("The run in %s is finished.", output_dir)
-        results: dict[str, Any] = json.loads((output_dir / RESULTS_FILE).read_text(encoding="utf-8"))
-        return results
-    checkpoint = training_args.resume_from_checkpoint or _last_checkpoint(output_dir)
-    if str(checkpoint).lower() == "true":  # as it is often given: the last one, which is what happens anyway
-        checkpoint = _last_checkpoint(output_dir)
+        folder.check(settings)
+        if not training_args.dry_run and training_args.process_index == 0:
+            folder.open(settings)
+    finished = folder.results()
+    if finished is not None:
+        logger.info("The run in %s is finished.", folder.path)
+        return finished
+    checkpoint = _checkpoint_to_resume(training_args, folder)
 
     with training_args.main_process_first(desc="preparing the data"):
-        pairs = {"train": _load_pairs(data_args, "train")}
-        if data_args.has_validation:
-            pairs["validation"] = _load_pairs(data_args, "validation")
-        tokenizer = _get_tokenizer(model_args, data_args, training_args, pairs["train"], checkpoint)
-        datasets = {
-            part: tokenize_pairs(
-                part_pairs,
-                tokenizer,
-                max_length=data_args.max_length,
-                # A validation pair that is left out would make the score that of other pairs.
-                over_long=data_args.over_long if part == "train" else "truncate",
-            )
-            for part, part_pairs in pairs.items()
-        }
+        pairs, tokenizer, datasets = _prepare_data(model_args, data_args, training_args, checkpoint)
+        if not (training_args.dry_run or data_args.streaming) and training_args.process_index == 0:
+            folder.check_data(datasets["train"])
     model = _get_model(model_args, data_args, training_args, tokenizer)
+    if training_args.dry_run:
+        return describe_plan(model, datasets["train"], training_args)
 
+    trainer = _make_trainer(model, tokenizer, datasets, data_args, training_args)
+    logger.info(
+        "%s a model of %.1f M parameters and %s tokens on %s.",
+        f"Going on from {checkpoint} with" if checkpoint else "Training",
+        *(model.num_parameters() / 1e6, f"{len(tokenizer):,}"),
+        "a stream of pairs" if data_args.streaming else f"{len(datasets['train']):,} pairs",
+    )
+    num_steps, train_loss = _train(trainer, checkpoint)
+    if training_args.average_checkpoints:
+        _average(trainer, folder)
+    with writing(folder.path):
+        trainer.save_model()
+    results: dict[str, Any] = {"num_steps": num_steps, "train_loss": train_loss}
+    if "validation" in datasets:
+        results |= _evaluate(trainer, datasets["validation"], pairs["validation"]["target"], tokenizer)
+    if trainer.is_world_process_zero():
+        folder.write(RESULTS_FILE, results)
+    return results
+
+
+def _checkpoint_to_resume(training_args: Seq2SeqTransformerTrainingArguments, folder: RunFolder) -> str | None:
+    named = training_args.resume_from_checkpoint
+    # "True" is how the last one is often asked for, which is what is taken anyway.
+    return folder.checkpoint() if named is None or str(named).lower() == "true" else str(named)
+
+
+def _prepare_data(
+    model_args: ModelArguments,
+    data_args: DataArguments,
+    training_args: Seq2SeqTransformerTrainingArguments,
+    checkpoint: str | None,
+) -> tuple[dict[str, Any], PreTrainedTokenizerBase, dict[str, Any]]:
+    """Returns the pairs of texts of each part, the tokenizer, and the tokenized pairs of each part."""
+    pairs: dict[str, Any] = {"train": _load_training_pairs(data_args, training_args.seed)}
+    if data_args.has_validation:
+        pairs["validation"] = _load_validation_pairs(data_args)
+    tokenizer = _get_tokenizer(model_args, data_args, training_args, pairs["train"], checkpoint)
+    datasets = {
+        part: tokenize_pairs(
+            part_pairs,
+            tokenizer,
+            max_length=data_args.max_length,
+            # A validation pair that is left out would make the score that of other pairs.
+            over_long=data_args.over_long if part == "train" else "truncate",
+            num_proc=data_args.preprocessing_num_workers,
+        )
+        for part, part_pairs in pairs.items()
+    }
+    return pairs, tokenizer, datasets
+
+
+def _make_trainer(
+    model: Seq2SeqTransformerForConditionalGeneration,
+    tokenizer: PreTrainedTokenizerBase,
+    datasets: dict[str, Any],
+    data_args: DataArguments,
+    training_args: Seq2SeqTransformerTrainingArguments,
+) -> Seq2SeqTransformerTrainer:
+    if data_args.streaming:
+        training_args.ignore_data_skip = True  # to read all that was read before would take as long
     trainer = Seq2SeqTransformerTrainer(
         model=model,
         args=training_args,
-        data_collator=Seq2SeqCollator(tokenizer, model=model),
+        data_collator=Seq2SeqCollator(tokenizer, model=model, bpe_dropout=data_args.bpe_dropout),
         train_dataset=datasets["train"],
         eval_dataset=datasets.get("validation"),
         processing_class=tokenizer,
         # Without generation there is nothing to score, and the logits of all pairs would be kept for it.
         compute_metrics=generation_metrics(tokenizer) if training_args.predict_with_generate else None,
     )
-    logger.info(
-        "%s a model of %.1f M parameters and %s tokens on %s pairs.",
-        f"Going on from {checkpoint} with" if checkpoint else "Training",
-        *(model.num_parameters() / 1e6, f"{len(tokenizer):,}", f"{len(datasets['train']):,}"),
-    )
-    trained = trainer.train(resume_from_checkpoint=checkpoint)
-    trainer.save_model()
-    logged = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    results = {"num_steps": trained.global_step, "train_loss": logged[-1] if logged else trained.training_loss}
-    if "validation" in datasets:
-        results |= _evaluate(trainer, datasets["validation"], pairs["validation"]["target"], tokenizer)
-    if trainer.is_world_process_zero():
-        (output_dir / RESULTS_FILE).write_text(_to_json(results), encoding="utf-8")
-    return results
+    if training_args.early_stopping_patience is not None:
+        trainer.add_callback(EarlyStoppingCallback(training_args.early_stopping_patience))
+    return trainer
 
 
-def _settings(
-    model_args: ModelArguments, data_args: DataArguments, training_args: Seq2SeqTransformerTrainingArguments
-) -> dict[str, Any]:
-    settings: dict[str, Any] = asdict(model_args) | asdict(data_args) | training_args.to_dict()
-    return settings
+def _train(trainer: Seq2SeqTransformerTrainer, checkpoint: str | None) -> tuple[int, float]:
+    """Trains to the end; returns the number of updates and the loss logged last.
 
-
-def _to_json(values: dict[str, Any]) -> str:
-    return json.dumps(values, indent=2, ensure_ascii=False, default=str) + "\n"
-
-
-def _open_output_dir(output_dir: Path, settings: dict[str, Any]) -> None:
-    """Checks that the folder is empty or holds a run with these settings, and writes the settings.
-
-    A run that ended before its first checkpoint has nothing to lose, so its settings may be mended.
+    Raises:
+        KeyboardInterrupt: If a signal ended it before, with a message that tells how to go on.
     """
-    if output_dir.exists() and not output_dir.is_dir():
-        raise NotADirectoryError(f"`output_dir` must be a folder, but {str(output_dir)!r} is a file. Name another.")
-    path = output_dir / SETTINGS_FILE
-    has_progress = (output_dir / RESULTS_FILE).exists() or _last_checkpoint(output_dir) is not None
-    if path.exists() and has_progress:
-        before = json.loads(path.read_text(encoding="utf-8"))
-        now = json.loads(_to_json(settings))
-        for name, value in before.items():
-            if name in now and name not in SETTINGS_WITHOUT_INFLUENCE and now[name] != value:
-                raise ValueError(
-                    f"`{name}` must be {value!r} as in the run that {str(output_dir)!r} holds, but is {now[name]!r} "
-                    "instead. Give the same settings to go on with that run, or another `output_dir` to begin a new "
-                    "one, which `model_name_or_path` can start from this one's model."
-                )
-    elif not path.exists() and output_dir.exists() and any(output_dir.iterdir()):
-        raise ValueError(
-            "`output_dir` must be a new or empty folder, or hold a run of `hf-seq2seq train`, but "
-            f"{str(output_dir)!r} holds {next(output_dir.iterdir()).name!r} and no {SETTINGS_FILE}. Name another."
+    with StopOnSignal() as stop:
+        trainer.add_callback(stop)
+        trained = trainer.train(resume_from_checkpoint=checkpoint)
+    if stop.stopped and trained.global_step < trainer.state.max_steps:
+        raise KeyboardInterrupt(
+            f"Stopped after update {trained.global_step:,} of {trainer.state.max_steps:,}, with a checkpoint in "
+            f"{trainer.args.output_dir}. The same command goes on from there."
         )
-    output_dir.mkdir(parents=True, exist_ok=True)
-    path.write_text(_to_json(settings), encoding="utf-8")
+    logged = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    return trained.global_step, logged[-1] if logged else trained.training_loss
 
 
-def _last_checkpoint(output_dir: Path) -> str | None:
-    return get_last_checkpoint(str(output_dir)) if output_dir.exists() else None
+def _average(trainer: Seq2SeqTransformerTrainer, folder: RunFolder) -> None:
+    """Gives the model the mean of the last checkpoints' weights."""
+    trainer.accelerator.wait_for_everyone()
+    number = trainer.args.average_checkpoints
+    checkpoints = [path for path in list_checkpoints(folder.path) if is_complete(path)][-number:]
+    if len(checkpoints) < number:
+        logger.warning(
+            "`average_checkpoints` is %d, but the run has only %d: their average is the final model. More "
+            "frequent `save_steps` would leave more.",
+            *(number, len(checkpoints)),
+        )
+    if checkpoints:
+        from .averaging import average_weights
+
+        trainer.model.load_state_dict(average_weights(checkpoints).state_dict())
 
 
-def _load_pairs(data_args: DataArguments, part: str) -> "Dataset":
+def _load_training_pairs(data_args: DataArguments, seed: int) -> Any:
+    """Loads, filters and mixes the training corpora."""
     columns = {"source_column": data_args.source_column, "target_column": data_args.target_column}
-    file, source = getattr(data_args, f"{part}_file"), getattr(data_args, f"{part}_source")
-    if source is not None:
-        return load_parallel(source, getattr(data_args, f"{part}_target"))
-    if file is not None:
-        return load_parallel(file=file, **columns)
-    return load_parallel(
-        dataset_name=data_args.dataset_name,
-        dataset_config_name=data_args.dataset_config_name,
-        split=getattr(data_args, f"{part}_split") or part,
-        **columns,
-    )
+    options: dict[str, Any] = {"streaming": data_args.streaming}
+    corpora = [
+        load_parallel(source, target, **options)
+        for source, target in zip(data_args.train_source or (), data_args.train_target or (), strict=True)
+    ]
+    corpora += [load_parallel(file=file, **columns, **options) for file in data_args.train_file or ()]
+    if data_args.dataset_name is not None:
+        split = data_args.train_split or "train"
+        corpora.append(_load_dataset(data_args, split, **columns, **options))
+    return filter_pairs(mix_corpora(corpora, data_args.corpus_weights, seed=seed), **data_args.filters)
+
+
+def _load_validation_pairs(data_args: DataArguments) -> Any:
+    columns = {"source_column": data_args.source_column, "target_column": data_args.target_column}
+    if data_args.validation_source is not None:
+        return load_parallel(data_args.validation_source, data_args.validation_target)
+    if data_args.validation_file is not None:
+        return load_parallel(file=data_args.validation_file, **columns)
+    return _load_dataset(data_args, data_args.validation_split or "validation", **columns)
+
+
+def _load_dataset(data_args: DataArguments, split: str, **options: Any) -> Any:
+    name, config_name = data_args.dataset_name, data_args.dataset_config_name
+    return load_parallel(dataset_name=name, dataset_config_name=config_name, split=split, **options)
 
 
 def _get_tokenizer(
     model_args: ModelArguments,
     data_args: DataArguments,
     training_args: Seq2SeqTransformerTrainingArguments,
-    pairs: "Dataset",
+    pairs: Any,
     checkpoint: str | None,
 ) -> PreTrainedTokenizerBase:
     """Loads or trains the tokenizer and saves it, so that it is there however the run ends."""
@@ -196,7 +239,7 @@ def _get_tokenizer(
         tokenizer = load_tokenizer(path)
     else:
         tokenizer = train_tokenizer(
-            _texts(pairs),
+            _texts(pairs.take(MAX_TOKENIZER_PAIRS) if data_args.streaming else pairs),
             vocab_size=model_args.vocab_size or DEFAULT_VOCAB_SIZE,
             kind=model_args.tokenizer_kind or "bpe",
         )
@@ -208,12 +251,12 @@ def _get_tokenizer(
                 f"The tokenizer of `{path}` must end each text with its `eos_token` ({tokenizer.eos_token!r}), but "
                 "does not, so that a model could not learn where to stop. Use another, or let one be trained."
             )
-    if training_args.local_process_index == 0:
+    if training_args.local_process_index == 0 and not training_args.dry_run:
         tokenizer.save_pretrained(output_dir)
     return tokenizer
 
 
-def _texts(pairs: "Dataset") -> Iterator[str]:
+def _texts(pairs: Any) -> Iterator[str]:
     for batch in pairs.iter(batch_size=1000):
         yield from batch["source"]
         yield from batch["target"]
@@ -281,13 +324,10 @@ def _evaluate(
     """Scores translations of the first pairs against their texts, which decoded labels may differ from."""
     num_scored = min(len(dataset), MAX_SCORED_PAIRS)
     scored = dataset.select(range(num_scored))
-    # Section 6.1 of the paper, but with one limit for all: the longest source's length + 50, and the start token.
-    limit = min(trainer.model.generation_config.max_length, max(map(len, scored["input_ids"])) + 51)
     trainer.args.predict_with_generate = True
     trainer.compute_metrics = None
-    predicted = trainer.predict(scored, metric_key_prefix="validation", max_length=limit)
-    # Several ranks fill their last batches up with the first pairs, which come last here.
-    hypotheses = decode(tokenizer, predicted.predictions)[:num_scored]
+    predicted = trainer.predict(scored, metric_key_prefix="validation")
+    hypotheses = decode(tokenizer, predicted.predictions)
     scores = score(hypotheses, references[:num_scored])
     return {
         "validation_loss": (predicted.metrics or {})["validation_loss"],

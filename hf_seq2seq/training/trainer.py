@@ -1,28 +1,57 @@
-"""A `Seq2SeqTrainer` with label smoothing inside the model, batches by tokens and the paper's learning rate."""
+"""A `Seq2SeqTrainer` with our loss, batches by tokens, the paper's learning rate and exact evaluation."""
 
+import logging
+import time
+from dataclasses import is_dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import DataLoader
-from transformers import PreTrainedModel, Seq2SeqTrainer, TrainerCallback, TrainerControl, TrainerState
-from transformers.trainer_utils import seed_worker
+from torch.utils.data import DataLoader, IterableDataset
+from transformers import (
+    PreTrainedModel,
+    ProgressCallback,
+    Seq2SeqTrainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+)
+from transformers.trainer_utils import EvalLoopOutput, seed_worker
 
-from hf_seq2seq.data.batching import TokenBudgetBatchSampler
+from hf_seq2seq.data.batching import TokenBudgetBatchSampler, TokenBudgetStream
 
 from .arguments import Seq2SeqTransformerTrainingArguments
+from .checkpoints import writing
+from .metrics import decode
+from .progress import TokensProgressCallback
 from .schedule import paper_schedule
+
+
+logger = logging.getLogger(__name__)
+
+# Vaswani et al. (2017), section 6.1: how many more tokens than its source an output may have; and the start token.
+EXTRA_LENGTH = 51
+NUM_SAMPLES = 3  # translations shown at each evaluation
 
 
 class Seq2SeqTransformerTrainer(Seq2SeqTrainer):
     """Trains a `Seq2SeqTransformerForConditionalGeneration`; what a `Seq2SeqTrainer` does, it does too.
 
     - Labels are smoothed in the model's own chunked loss, and in training only: evaluation losses are unsmoothed.
-    - `tokens_per_batch` and `paper_schedule` of the arguments are followed. Batches by tokens need a training dataset
-      as `tokenize_pairs` returns it.
+    - `tokens_per_batch`, `paper_schedule` and `r_drop_alpha` of the arguments are followed. Batches by tokens need a
+      training dataset as `tokenize_pairs` returns it.
+    - The evaluation loss is the mean over all target tokens, whatever the batches and the number of processes; the
+      trainer's own is a mean of batch means, with the pairs that fill up the last batch.
+    - Evaluation leaves the random numbers of training alone, so that it changes nothing in it. By generation, it
+      limits outputs to the longest source and 50 tokens more where `generation_max_length` says nothing, and logs the
+      first translations.
+    - Log lines have `target_tokens_per_second`, real ones of all processes, and `padding`, its share of the batches.
+    - A loss that is not a number stops training before the weights are changed.
     - The model's `config.use_cache` stays as it was: training needs no cache, but the saved model decodes with one.
 
     Takes the arguments of `Seq2SeqTrainer`, with `Seq2SeqTransformerTrainingArguments` as `args`.
@@ -37,6 +66,11 @@ class Seq2SeqTransformerTrainer(Seq2SeqTrainer):
         self.label_smoother = None  # it would take the labels away, and with them the chunked loss
         if use_cache is not None:
             self.model.config.use_cache = use_cache
+        if self.pop_callback(ProgressCallback) is not None:
+            self.add_callback(TokensProgressCallback)
+        self._token_counts = torch.zeros(3, dtype=torch.float64)  # real target, all real, all with padding
+        self._counted_since = time.perf_counter()
+        self._row_losses: list[torch.Tensor] = []
 
     def compute_loss(
         self,
@@ -45,10 +79,45 @@ class Seq2SeqTransformerTrainer(Seq2SeqTrainer):
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> torch.Tensor | tuple[torch.Tensor, Any]:
-        """Computes the loss, smoothed in training."""
-        if model.training and self.args.label_smoothing_factor:
-            inputs = {**inputs, "smoothing": self.args.label_smoothing_factor}
+        """Computes the loss; in training it is smoothed, and regularised by R-Drop where the arguments ask for it."""
+        if model.training:
+            self._count_tokens(inputs)
+            if self.args.label_smoothing_factor:
+                inputs = {**inputs, "smoothing": self.args.label_smoothing_factor}
+            if self.args.r_drop_alpha:
+                inputs = {
+                    name: value.repeat_interleave(2, dim=0) if isinstance(value, torch.Tensor) else value
+                    for name, value in inputs.items()
+                } | {"r_drop_alpha": self.args.r_drop_alpha}
+                num_items_in_batch = None if num_items_in_batch is None else 2 * num_items_in_batch
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+    def training_step(
+        self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: torch.Tensor | int | None = None
+    ) -> torch.Tensor:
+        """Forms the gradients of a batch.
+
+        Raises:
+            FloatingPointError: If the loss is not a finite number.
+        """
+        if self._token_counts.device != self.args.device:
+            self._token_counts = self._token_counts.to(self.args.device, torch.float32)
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        if not torch.isfinite(loss):
+            raise FloatingPointError(self._describe_bad_batch(loss, inputs))
+        return loss
+
+    def _describe_bad_batch(self, loss: torch.Tensor, inputs: dict[str, Any]) -> str:
+        labels = inputs["labels"]
+        text = ""
+        if self.processing_class is not None:
+            text = f", the first target being {decode(self.processing_class, labels[:1].cpu())[0]!r}"
+        return (
+            f"The loss must be a finite number, but is {loss.item()} in update {self.state.global_step + 1} (epoch "
+            f"{self.state.epoch or 0:.2f}), in a batch of {len(labels)} pairs with up to {labels.shape[1]} target "
+            f"tokens{text}. That update was not made. Begin again with a lower `learning_rate`, more `warmup_steps` "
+            "or, on an accelerator, `bf16` in place of `fp16`."
+        )
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
         """Creates the learning rate's schedule: the paper's where `paper_schedule` asks for it."""
@@ -60,44 +129,215 @@ class Seq2SeqTransformerTrainer(Seq2SeqTrainer):
             self._created_lr_scheduler = True
         return super().create_scheduler(num_training_steps, optimizer)
 
+    # Batches
+
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Returns the batches of training: by tokens where `tokens_per_batch` asks for it."""
         args = self.args
         if args.tokens_per_batch is None:
-            return super().get_train_dataloader()
+            loader = super().get_train_dataloader()
+        elif isinstance(self.train_dataset, IterableDataset):
+            return self._stream_by_tokens()
+        else:
+            loader = self._batches_by_tokens()
+        self.remove_callback(_EpochSetter)
+        self.add_callback(_EpochSetter(loader))
+        return loader
+
+    def _batches_by_tokens(self) -> DataLoader[Any]:
         num_ranks = self.accelerator.num_processes
-        seed = args.seed if args.data_seed is None else args.data_seed
         # From the whole dataset, since the columns that the model does not take are removed next.
         sampler = TokenBudgetBatchSampler.from_dataset(
-            self.train_dataset, args.tokens_per_batch, seed=seed, num_ranks=num_ranks
+            self.train_dataset, self._tokens_per_batch, seed=self._data_seed, num_ranks=num_ranks
         )
         loader: Any = DataLoader(
             self._remove_unused_columns(self.train_dataset, description="Training"),
             batch_sampler=sampler,
-            collate_fn=self.data_collator,
-            num_workers=args.dataloader_num_workers,
-            pin_memory=args.dataloader_pin_memory,
-            persistent_workers=args.dataloader_persistent_workers,
-            prefetch_factor=args.dataloader_prefetch_factor,
-            multiprocessing_context=args.dataloader_multiprocessing_context,
-            in_order=args.dataloader_in_order,
-            worker_init_fn=partial(seed_worker, num_workers=args.dataloader_num_workers, rank=args.process_index),
+            **self._loader_options(),
         )
         loader = self.accelerator.prepare(loader)
         if num_ranks > 1:
             # The ranks get the same number of batches as it is. Set on this loader alone: on the accelerator, it would
             # let ranks evaluate different numbers of batches and wait for each other for ever.
             loader.batch_sampler.even_batches = False
-        self.remove_callback(_EpochSetter)
-        self.add_callback(_EpochSetter(sampler))
         return loader  # type: ignore[no-any-return]
+
+    def _stream_by_tokens(self) -> DataLoader[Any]:
+        """Returns the batches of a stream, of which each process reads its own part without accelerate's help."""
+        stream = TokenBudgetStream(
+            self.train_dataset,
+            self._tokens_per_batch,
+            seed=self._data_seed,
+            num_ranks=self.accelerator.num_processes,
+            rank=self.accelerator.process_index,
+        )
+        return DataLoader(stream, batch_size=None, **self._loader_options() | {"num_workers": 0})
+
+    @property
+    def _tokens_per_batch(self) -> int:
+        assert self.args.tokens_per_batch is not None
+        return self.args.tokens_per_batch
+
+    @property
+    def _data_seed(self) -> int:
+        return self.args.seed if self.args.data_seed is None else self.args.data_seed
+
+    def _loader_options(self) -> dict[str, Any]:
+        args = self.args
+        return {
+            "collate_fn": self.data_collator,
+            "num_workers": args.dataloader_num_workers,
+            "pin_memory": args.dataloader_pin_memory,
+            "persistent_workers": args.dataloader_persistent_workers,
+            "prefetch_factor": args.dataloader_prefetch_factor,
+            "multiprocessing_context": args.dataloader_multiprocessing_context,
+            "in_order": args.dataloader_in_order,
+            "worker_init_fn": partial(seed_worker, num_workers=args.dataloader_num_workers, rank=args.process_index),
+        }
+
+    def _get_dataloader(self, *args: Any, is_training: bool = False, **kwargs: Any) -> DataLoader[Any]:
+        """Makes a stock loader; for evaluation without the collator's BPE-dropout."""
+        collator = self.data_collator
+        if not is_training and is_dataclass(collator) and getattr(collator, "bpe_dropout", 0):
+            self.data_collator = replace(collator, bpe_dropout=0.0)  # type: ignore[type-var]
+        try:
+            return super()._get_dataloader(*args, is_training=is_training, **kwargs)
+        finally:
+            self.data_collator = collator
+
+    # Evaluation
+
+    def evaluation_loop(
+        self,
+        dataloader: DataLoader[Any],
+        description: str,
+        prediction_loss_only: bool | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> EvalLoopOutput:
+        """Evaluates without a trace in the random numbers of training, and with the loss of all target tokens."""
+        started = time.perf_counter()
+        self._row_losses = []
+        # Seq2SeqTrainer's own choice keeps the pairs that fill up the last batch, once for each process.
+        self.gather_function = self.accelerator.gather_for_metrics
+        if isinstance(self.model, FSDPModule):
+            register_fsdp_forward_method(self.model, "generate")  # else it finds the embeddings still in shards
+        devices = [self.args.device] if self.args.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            self._limit_outputs(dataloader)
+            output = super().evaluation_loop(
+                dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
+            )
+        if self._row_losses:
+            losses, counts = torch.cat(self._row_losses).cpu().double().sum(dim=0).tolist()
+            output.metrics[f"{metric_key_prefix}_loss"] = losses / max(counts, 1)
+        if self.args.predict_with_generate and output.predictions is not None:
+            self._log_samples(dataloader.dataset, output)
+        self._counted_since += time.perf_counter() - started
+        return output
+
+    def _limit_outputs(self, dataloader: DataLoader[Any]) -> None:
+        """Sets the length that no output of an evaluation may exceed, the same for all batches."""
+        settings = getattr(self, "_gen_kwargs", {})  # set by `evaluate` and `predict`
+        if not self.args.predict_with_generate or settings.get("max_length") is not None:
+            return
+        dataset: Any = dataloader.dataset
+        if "input_ids" in (getattr(dataset, "column_names", None) or ()) and not isinstance(dataset, IterableDataset):
+            longest = max(map(len, dataset["input_ids"]))
+            settings["max_length"] = min(longest + EXTRA_LENGTH, self.model.generation_config.max_length)
+
+    def prediction_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+        **gen_kwargs: Any,
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+        """Returns the loss of a batch, generated ids (B, T) or logits (B, T, V), and its labels (B, T)."""
+        labels = inputs.get("labels")
+        if labels is None:
+            return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **gen_kwargs)
+        predictions = None
+        if self.args.predict_with_generate and not prediction_loss_only:
+            sources = {name: value for name, value in inputs.items() if name not in ("labels", "decoder_input_ids")}
+            _, predictions, _ = super().prediction_step(model, sources, False, ignore_keys, **gen_kwargs)
+        inputs = self._prepare_inputs(inputs)
+        labels = inputs["labels"]
+        with torch.no_grad(), self.compute_loss_context_manager():
+            logits = model(**inputs).logits
+        rows = _row_losses(logits, labels)
+        self._row_losses.append(self.accelerator.gather_for_metrics(rows))
+        loss = rows[:, 0].sum() / rows[:, 1].sum().clamp(min=1)
+        if prediction_loss_only:
+            return loss, None, None
+        return loss, logits if predictions is None else predictions, labels
+
+    def _log_samples(self, dataset: Any, output: EvalLoopOutput) -> None:
+        """Logs the first pairs with their translations."""
+        if self.processing_class is None or not self.is_world_process_zero():
+            return
+        num_samples = min(NUM_SAMPLES, len(output.predictions))
+        sources = [dataset[row]["input_ids"] for row in range(num_samples)]
+        texts = [self.processing_class.batch_decode(sources, skip_special_tokens=True)]
+        texts.append(decode(self.processing_class, output.predictions[:num_samples]))
+        if output.label_ids is not None:
+            texts.append(decode(self.processing_class, output.label_ids[:num_samples]))
+        for row in zip(*texts, strict=True):
+            names = ("source", "model", "reference")
+            logger.info("%s", "".join(f"\n  {name:<10} {text}" for name, text in zip(names, row, strict=False)))
+
+    # What is logged and kept
+
+    def _count_tokens(self, inputs: dict[str, Any]) -> None:
+        sides = (inputs["labels"] != -100, inputs.get("attention_mask", torch.ones_like(inputs["input_ids"])) != 0)
+        target, source = (side.sum() for side in sides)
+        padded = sum(side.numel() for side in sides)
+        self._token_counts += torch.stack((target, target + source, torch.full_like(target, padded)))
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Logs, with the speed and the share of padding since the last log line of training."""
+        if "loss" in logs:
+            target, real, padded = self.accelerator.reduce(self._token_counts, reduction="sum").tolist()
+            now = time.perf_counter()
+            if padded:
+                logs["target_tokens_per_second"] = target / max(now - self._counted_since, 1e-9)
+                logs["padding"] = 1 - real / padded
+            self._token_counts.zero_()
+            self._counted_since = now
+        super().log(logs, start_time)
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        """Saves a checkpoint, or says that it could not be written and leaves those before it as they are."""
+        started = time.perf_counter()
+        folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
+        with writing(folder, remove_on_failure=True):
+            super()._save_checkpoint(model, trial)
+        self._counted_since += time.perf_counter() - started
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        super()._save_rng_state(output_dir)
+        # The first process writes trainer_state.json next, which marks the checkpoint as whole.
+        self.accelerator.wait_for_everyone()
+
+
+def _row_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Returns for each row its summed cross-entropy and its number of targets, shape (B, 2); logits (B, T, V)."""
+    losses = nn.functional.cross_entropy(
+        logits.flatten(0, 1).float(), labels.flatten(), ignore_index=-100, reduction="none"
+    ).view_as(labels)
+    return torch.stack((losses.sum(dim=1), (labels != -100).sum(dim=1)), dim=1)
 
 
 class _EpochSetter(TrainerCallback):
-    """Tells the sampler which epoch it is: a run that goes on within an epoch hides it from the trainer."""
+    """Tells the samplers of a loader which epoch it is: a run that goes on within one hides them from the trainer."""
 
-    def __init__(self, sampler: TokenBudgetBatchSampler) -> None:
-        self.sampler = sampler
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self.loader = loader
 
     def on_epoch_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self.sampler.set_epoch(int(state.epoch or 0))
+        sampler: Any = self.loader.batch_sampler
+        while sampler is not None:
+            if hasattr(sampler, "set_epoch"):
+                sampler.set_epoch(int(state.epoch or 0))
+            sampler = getattr(sampler, "batch_sampler", None) or getattr(sampler, "sampler", None)

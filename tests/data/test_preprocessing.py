@@ -1,4 +1,5 @@
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -6,9 +7,10 @@ from typing import Any
 
 import datasets
 import pytest
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast
 
-from hf_seq2seq.data import tokenize_pairs
+from hf_seq2seq.data import preprocessing, tokenize_pairs
+from hf_seq2seq.tokenization import train_tokenizer
 
 
 def make_pairs(*pairs: tuple[str, str]) -> datasets.Dataset:
@@ -84,6 +86,127 @@ def test_arguments_without_a_meaning_are_errors(letter_tokenizer: PreTrainedToke
         tokenize_pairs(make_pairs(*LONG), letter_tokenizer, max_length=1)
     with pytest.raises(ValueError, match="`over_long` must be 'drop' or 'truncate', but is 'cut' instead"):
         tokenize_pairs(make_pairs(*LONG), letter_tokenizer, max_length=4, over_long="cut")  # type: ignore[arg-type]
+
+
+def stream_of(*pairs: tuple[str, str]) -> datasets.IterableDataset:
+    return make_pairs(*pairs).to_iterable_dataset()
+
+
+@pytest.mark.parametrize("over_long", ["drop", "truncate"])
+def test_a_stream_gives_the_rows_of_a_dataset_and_tells_their_number(
+    letter_tokenizer: PreTrainedTokenizerFast, caplog: pytest.LogCaptureFixture, over_long: Any
+) -> None:
+    expected = tokenize_pairs(make_pairs(*LONG), letter_tokenizer, max_length=4, over_long=over_long)
+    told = caplog.messages[0].replace(" (up to 6)", "")
+    stream = tokenize_pairs(stream_of(*LONG), letter_tokenizer, max_length=4, over_long=over_long)
+    assert stream.features == expected.features
+    for _ in range(2):
+        caplog.clear()
+        assert list(stream) == list(expected)
+        assert caplog.messages == [told]
+    assert list(pickle.loads(pickle.dumps(stream))) == list(expected)
+
+
+def test_over_long_pairs_alone_are_an_error_at_the_end_of_a_stream(letter_tokenizer: PreTrainedTokenizerFast) -> None:
+    stream = tokenize_pairs(stream_of(*LONG), letter_tokenizer, max_length=2)
+    with pytest.raises(ValueError, match=r"`max_length` must leave .* but is 2 while all pairs have more tokens"):
+        list(stream)
+    assert len(list(tokenize_pairs(stream_of(*LONG), letter_tokenizer, max_length=2, over_long="truncate"))) == 4
+
+
+def test_a_stream_takes_no_processes(letter_tokenizer: PreTrainedTokenizerFast) -> None:
+    with pytest.raises(ValueError, match=r"`num_proc` must be None for a stream, but is 2 instead\. Use workers"):
+        tokenize_pairs(stream_of(*LONG), letter_tokenizer, max_length=9, num_proc=2)
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of pairs of each call that tokenizes."""
+    sizes = []
+
+    def encode_and_record(batch: dict[str, Any], tokenizer: Any) -> dict[str, Any]:
+        sizes.append(len(batch["source"]))
+        return encode(batch, tokenizer)
+
+    encode = preprocessing._encode
+    monkeypatch.setattr(preprocessing, "_encode", encode_and_record)
+    return sizes
+
+
+@pytest.fixture
+def cached_pairs(tmp_path: Path) -> datasets.Dataset:
+    """Pairs in a file, without which nothing made from them is cached in one."""
+    make_pairs(("the cat sat", "le chat"), ("the hat", "le chapeau"), ("a cat", "un chat")).save_to_disk(
+        tmp_path / "a"
+    )
+    return datasets.load_from_disk(str(tmp_path / "a"))
+
+
+def words_tokenizer(**options: Any) -> PreTrainedTokenizerFast:
+    return train_tokenizer(
+        iter(["the cat sat on the hat", "le chat chapeau un"] * 9), **{"vocab_size": 270, **options}
+    )
+
+
+def test_a_tokenizer_that_was_saved_and_loaded_finds_what_it_tokenized_before(
+    cached_pairs: datasets.Dataset, encoded: list[int], tmp_path: Path
+) -> None:
+    tokenizer = words_tokenizer()
+    first = tokenize_pairs(cached_pairs, tokenizer, max_length=20)
+    assert encoded == [3]
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    loaded = AutoTokenizer.from_pretrained(tmp_path / "tokenizer", model_max_length=20)
+    second = tokenize_pairs(cached_pairs, loaded, max_length=20)
+    assert encoded == [3]
+    assert list(second) == list(first)
+
+
+def test_a_call_of_the_tokenizer_does_not_hide_what_it_tokenized_before(
+    cached_pairs: datasets.Dataset, encoded: list[int]
+) -> None:
+    tokenizer = words_tokenizer()
+    first = tokenize_pairs(cached_pairs, tokenizer, max_length=20)
+    tokenizer(["the", "the cat"], padding=True, truncation=True, max_length=3)
+    assert list(tokenize_pairs(cached_pairs, tokenizer, max_length=20)) == list(first)
+    assert encoded == [3]
+
+
+def test_other_pairs_or_another_tokenizer_are_tokenized_anew(
+    cached_pairs: datasets.Dataset, encoded: list[int]
+) -> None:
+    tokenizer = words_tokenizer()
+    tokenize_pairs(cached_pairs, tokenizer, max_length=20)
+    tokenize_pairs(cached_pairs.select([0, 2]), tokenizer, max_length=20)
+    assert encoded == [3, 2]
+    tokenize_pairs(cached_pairs, words_tokenizer(vocab_size=275), max_length=20)
+    assert encoded == [3, 2, 3]
+    tokenizer.split_special_tokens = False
+    tokenize_pairs(cached_pairs, tokenizer, max_length=20)
+    assert encoded == [3, 2, 3, 3]
+    tokenize_pairs(cached_pairs, TwoSidedTokenizer(tokenizer_object=tokenizer.backend_tokenizer), max_length=199)
+    assert encoded == [3, 2, 3, 3, 3]
+
+
+def test_a_slow_tokenizer_is_left_to_the_keys_of_the_library(cached_pairs: datasets.Dataset) -> None:
+    first, second, other = (
+        tokenize_pairs(cached_pairs, tokenizer, max_length=20)
+        for tokenizer in (ByT5Tokenizer(), ByT5Tokenizer(), ByT5Tokenizer(extra_ids=7))
+    )
+    assert first[1]["input_ids"] == [*(byte + 3 for byte in b"the hat"), 1]
+    assert first.cache_files == second.cache_files != other.cache_files
+
+
+def test_several_processes_give_the_same_rows(cached_pairs: datasets.Dataset) -> None:
+    one, two = (tokenize_pairs(cached_pairs, words_tokenizer(), max_length=20, num_proc=num) for num in (None, 2))
+    assert list(one) == list(two)
+    assert len(two) == 3
+
+
+def test_a_progress_bar_says_what_is_being_done(
+    letter_tokenizer: PreTrainedTokenizerFast, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tokenize_pairs(make_pairs(("a", "b")), letter_tokenizer, max_length=9)
+    assert "Tokenizing: 100%" in capfd.readouterr().err
 
 
 TOKENIZE_IN_ANOTHER_PROCESS = """

@@ -2,6 +2,7 @@ import gzip
 import io
 import json
 import os
+import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,30 @@ def write(path: Path, content: str | bytes) -> Path:
     return path
 
 
-def pairs_of(dataset: datasets.Dataset) -> list[tuple[str, str]]:
+def pairs_of(dataset: datasets.Dataset | datasets.IterableDataset) -> list[tuple[str, str]]:
     assert dataset.column_names == ["source", "target"]
-    return list(zip(dataset["source"], dataset["target"], strict=True))
+    return [(row["source"], row["target"]) for row in dataset]
+
+
+def write_inputs(folder: Path) -> dict[str, dict[str, Any]]:
+    """Write the pairs a-b, blank-c, d-"e in every form that can be read; return the arguments to load each."""
+    rows = [{"id": 1, "translation": {"en": "a", "de": "b"}}, {"id": 2, "translation": {"en": " ", "de": "c"}}]
+    rows.append({"id": 3, "translation": {"en": "d", "de": '"e'}})
+    english, german = (write(folder / name, text) for name, text in (("en", "a\n \nd\n"), ("de", 'b\nc\n"e\n')))
+    write(folder / "a.tsv.gz", gzip.compress(b'a\tb\n\tc\nd\t"e\n'))
+    write(folder / "a.csv", 'en,id,de\na,1,b\n,2,c\nd,3,"""e"\n')
+    write(folder / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    datasets.Dataset.from_list(rows).to_parquet(folder / "a.parquet")
+    datasets.DatasetDict({"train": datasets.Dataset.from_list(rows)}).save_to_disk(folder / "saved")
+    nested = {"source_column": "translation.en", "target_column": "translation.de"}
+    return {
+        f"{english} and {german}": {"source": english, "target": german},
+        f"{folder / 'a.tsv.gz'}": {"file": folder / "a.tsv.gz"},
+        f"{folder / 'a.csv'}": {"file": folder / "a.csv", "source_column": "en", "target_column": "de"},
+        f"{folder / 'a.jsonl'}": {"file": folder / "a.jsonl", **nested},
+        f"{folder / 'a.parquet'}": {"file": folder / "a.parquet", **nested},
+        f"{folder / 'saved'}": {"dataset_name": str(folder / "saved"), **nested},
+    }
 
 
 def test_only_lf_and_crlf_end_a_line(tmp_path: Path) -> None:
@@ -304,7 +326,7 @@ TRANSLATIONS = {
 
 def test_parquet_texts_stay_as_they_are_and_changed_files_are_read_again(tmp_path: Path) -> None:
     file = tmp_path / "a.parquet"
-    columns = {"source_column": "translation.de", "target_column": "translation.en"}
+    columns: dict[str, Any] = {"source_column": "translation.de", "target_column": "translation.en"}
     datasets.Dataset.from_dict(TRANSLATIONS).to_parquet(file)
     assert pairs_of(load_parallel(file=file, **columns)) == [("b", "a\u2028\r\0"), ('"e', "d")]
     large = datasets.Features({"source": datasets.Value("large_string"), "target": datasets.Value("string")})
@@ -319,7 +341,7 @@ def test_a_saved_dataset_is_loaded_with_its_split(tmp_path: Path) -> None:
         {"translation": datasets.Translation(languages=["en", "de"]), "number": datasets.Value("int64")}
     )
     part = datasets.Dataset.from_dict(TRANSLATIONS, features=features, split="validation")
-    columns = {"source_column": "translation.en", "target_column": "translation.de"}
+    columns: dict[str, Any] = {"source_column": "translation.en", "target_column": "translation.de"}
     expected = [("a\u2028\r\0", "b"), ("d", '"e')]
     datasets.DatasetDict({"train": part.select([0]), "test": part}).save_to_disk(tmp_path / "all")
     assert pairs_of(load_parallel(dataset_name=str(tmp_path / "all"), split="test", **columns)) == expected
@@ -338,7 +360,7 @@ def test_a_saved_dataset_is_loaded_with_its_split(tmp_path: Path) -> None:
 def test_a_column_must_exist_and_hold_texts(tmp_path: Path) -> None:
     datasets.Dataset.from_dict(TRANSLATIONS).save_to_disk(tmp_path)
     name = str(tmp_path)
-    names = r"\(translation\.en, translation\.de, number\)"
+    names = r"\(number, translation\.en, translation\.de\)"
     with pytest.raises(
         ValueError, match=rf"`source_column` must be a column of `.*` {names}, but is 'source' instead"
     ):
@@ -362,7 +384,7 @@ def test_another_dataset_name_is_given_to_load_dataset(monkeypatch: pytest.Monke
     assert pairs_of(load_parallel(dataset_name="some/corpus", dataset_config_name="de-en", split="dev")) == [
         ("a", "b")
     ]
-    assert calls == [(("some/corpus", "de-en"), {"split": "dev"})]
+    assert calls == [(("some/corpus", "de-en"), {"split": "dev", "streaming": False})]
 
 
 @pytest.mark.parametrize(
@@ -374,6 +396,86 @@ def test_another_dataset_name_is_given_to_load_dataset(monkeypatch: pytest.Monke
         ({"source": "a", "target": "b", "file": "c"}, "`source` and `target` and `file`"),
     ],
 )
-def test_the_pairs_must_come_from_one_place(arguments: dict[str, str], given: str) -> None:
+def test_the_pairs_must_come_from_one_place(arguments: dict[str, Any], given: str) -> None:
     with pytest.raises(ValueError, match=f"`file`, or `dataset_name`, but given are {given} instead"):
         load_parallel(**arguments)
+
+
+def test_a_stream_gives_the_same_pairs_in_each_pass_from_every_kind_of_input(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, arguments in write_inputs(tmp_path).items():
+        caplog.clear()
+        stream = load_parallel(**arguments, streaming=True)
+        assert isinstance(stream, datasets.IterableDataset)
+        assert caplog.messages == []
+        for _ in range(2):
+            caplog.clear()
+            assert pairs_of(stream) == [("a", "b"), ("d", '"e')] == pairs_of(pickle.loads(pickle.dumps(stream)))
+            told = f"{name}: dropped 1 of 3 pairs, since a side is blank (1 sources, 0 targets)."
+            assert caplog.messages == [told, told]
+        assert pairs_of(load_parallel(**arguments)) == pairs_of(stream)
+
+
+def test_a_stream_is_read_no_further_than_it_is_asked(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.txt", b"line\n" * 10_000 + b"\xff\n")
+    rows = iter(load_parallel(file, file, streaming=True))
+    assert next(rows) == {"source": "line", "target": "line"}
+    with pytest.raises(ValueError, match=r"a\.txt` must be UTF-8 text, but line 10001"):
+        list(rows)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"en": "a\nb\n", "de": "c\n"}, r"same number of lines, but .*en has 2 and .*de has 1 instead"),
+        ({"en": " \nb\n", "de": "c\n\n"}, "must hold at least one pair with text on both sides, but holds none"),
+        ({"a.csv": "source,target\n"}, r"`.*a\.csv` must hold at least one pair, but holds only a header"),
+        ({"a.jsonl": '{"source": 7}\n'}, "'source' must be a text, but is 7 in line 1 of"),
+        ({"a.parquet": "no"}, r"`.*a\.parquet` must be a Parquet file, but cannot be read as one"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_an_error_when_a_stream_gets_there(
+    tmp_path: Path, files: dict[str, str], message: str
+) -> None:
+    paths = [write(tmp_path / name, content) for name, content in files.items()]
+    arguments: dict[str, Any] = {"file": paths[0]} if len(paths) == 1 else {"source": paths[0], "target": paths[1]}
+    with pytest.raises(ValueError, match=message):
+        list(load_parallel(**arguments, streaming=True))
+
+
+def hub_rows(rows: list[str]) -> Iterator[dict[str, Any]]:
+    yield from map(json.loads, rows)
+
+
+@pytest.mark.parametrize("typed", [True, False], ids=["types known", "types unknown"])
+def test_a_dataset_of_the_hub_is_streamed_with_its_nested_columns(
+    monkeypatch: pytest.MonkeyPatch, typed: bool
+) -> None:
+    calls = []
+    rows = [{"id": 1, "translation": {"en": "a", "de": {"text": "b"}}}, {"id": 2, "translation": None}]
+    rows.append({"id": 3, "translation": {"en": "c", "de": {"text": "d"}}})
+    features = datasets.Dataset.from_list(rows).features if typed else None
+
+    def load_dataset(*arguments: Any, **options: Any) -> datasets.IterableDataset:
+        calls.append((arguments, options))
+        texts = {"rows": [json.dumps(row) for row in rows]}
+        return datasets.IterableDataset.from_generator(hub_rows, features=features, gen_kwargs=texts)
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    columns: dict[str, Any] = {"source_column": "translation.en", "target_column": "translation.de.text"}
+    stream = load_parallel(dataset_name="some/corpus", split="dev", streaming=True, **columns)
+    assert pairs_of(stream) == [("a", "b"), ("c", "d")]
+    assert calls == [(("some/corpus", None), {"split": "dev", "streaming": True})]
+    with pytest.raises(ValueError, match=r"`source_column` must be a column of `some/corpus` \(id, .*but is 'en'"):
+        load_parallel(dataset_name="some/corpus", source_column="en", target_column="de", streaming=True)
+    with pytest.raises(ValueError, match=r"`source_column` must be a column of texts, but 'id' .* holds Value"):
+        load_parallel(dataset_name="some/corpus", source_column="id", target_column="de", streaming=True)
+
+
+def test_a_streamed_column_that_turns_out_to_hold_no_texts_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [json.dumps({"source": "a" if number < 200 else number, "target": "b"}) for number in range(201)]
+    stream = datasets.IterableDataset.from_generator(hub_rows, gen_kwargs={"rows": rows})
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: stream)
+    with pytest.raises(ValueError, match="column 'source' of `some/corpus` must hold texts, but holds 200 instead"):
+        list(load_parallel(dataset_name="some/corpus", streaming=True))

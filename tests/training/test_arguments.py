@@ -64,7 +64,7 @@ def test_the_command_line_overrides_the_file(suffix: str, tmp_path: Path, output
         text = text.replace("0.002", "2e-3")  # YAML 1.1 reads this as text
     config = write(tmp_path / f"config{suffix}", text)
     model, data, training = parse_arguments([config, *output, "--max_steps", "-1", "--d-model=32", "--dropout", "0"])
-    assert (data.train_source, data.train_target) == ("a.en", "a.de")
+    assert (data.train_source, data.train_target) == (["a.en"], ["a.de"])
     assert model.config_values() == {
         "d_model": 32,
         "attention_bias": True,
@@ -136,7 +136,20 @@ def test_progress_bars_are_for_terminals(
         ),
         (["--tokenizer", "t", "--vocab_size", "9"], r"`vocab_size` .* `tokenizer` \('t'\), .* but is 9 instead"),
         (["--tokenizer", "t", "--tokenizer_kind", "bpe"], "`tokenizer_kind` must not be given together with `tokeni"),
-        (["--train_file", "x.tsv"], "one of `train_source` .* given are `train_source` and `train_file` instead"),
+        (["--train_source", "a", "b"], r"`train_target` must name as many files as `train_source` \(2\), but names 1"),
+        (["--corpus_weights", "1", "2"], "one weight for each of the 1 training corpora, but has 2 instead"),
+        (["--streaming", "true"], "`max_steps` must be given together with `streaming`"),
+        (["--r_drop_alpha", "-1"], "`r_drop_alpha` must be at least 0, but is -1.0 instead"),
+        (["--early_stopping_patience", "0"], "`early_stopping_patience` must be at least 1, but is 0 instead"),
+        (
+            ["--average_checkpoints", "-1"],
+            "`average_checkpoints` must be a number of checkpoints, .* but is -1 instead",
+        ),
+        (["--tokens_per_update", "99"], r"`tokens_per_update` must be at least `tokens_per_batch` \(None\)"),
+        (
+            ["--tokens_per_batch", "9", "--tokens_per_update", "99", "--gradient_accumulation_steps", "2"],
+            "`gradient_accumulation_steps` must not be given together with `tokens_per_update`",
+        ),
         (["--validation_source", "v.en"], r"`validation_target` must name .* `validation_source` \('v.en'\)"),
         (["--validation_file", "v", "--validation_split", "v"], "given are `validation_file` and `validation_split`"),
         (["--train_split", "x"], "`train_split` must be given together with `dataset_name`"),
@@ -156,7 +169,7 @@ def test_a_mistake_on_the_command_line_is_named(wrong: list[str], message: str, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "The training pairs must come from one of .* given are none of them instead"),
+        ([], "The training pairs must come from .* but none of them is given"),
         (["--train_source", "a"], r"`train_target` must name the other side of `train_source` \('a'\)"),
         (["--train_target", "a"], r"`train_source` must name the other side of `train_target` \('a'\)"),
     ],
@@ -210,7 +223,38 @@ def test_help_lists_the_options_of_all_three_parts(capsys: pytest.CaptureFixture
 def test_arguments_made_in_python_are_checked_too() -> None:
     with pytest.raises(ValueError, match="`preset` must not be given together with `model_name_or_path`"):
         ModelArguments(model_name_or_path="m", preset="base")
-    with pytest.raises(ValueError, match="The training pairs must come from one of"):
+    with pytest.raises(ValueError, match="The training pairs must come from"):
         DataArguments()
     with pytest.raises(ValueError, match="`tokens_per_batch` must be at least 1, but is -3 instead"):
         Seq2SeqTransformerTrainingArguments(output_dir="x", tokens_per_batch=-3)
+
+
+def training_arguments(**fields: Any) -> Seq2SeqTransformerTrainingArguments:
+    return Seq2SeqTransformerTrainingArguments(output_dir="out", **fields)
+
+
+@pytest.mark.parametrize(("wanted", "steps"), [(2000, 1), (2900, 1), (3100, 2), (25_000, 12)])
+def test_an_update_is_made_of_the_batches_that_come_nearest_to_its_tokens(wanted: int, steps: int) -> None:
+    args = training_arguments(tokens_per_batch=2000, tokens_per_update=wanted)
+    assert args.gradient_accumulation_steps == steps
+
+
+def test_early_stopping_keeps_the_best_model_by_bleu() -> None:
+    args = training_arguments(early_stopping_patience=3, eval_strategy="steps", save_strategy="steps")
+    assert args.load_best_model_at_end
+    assert args.metric_for_best_model == "bleu"
+    assert args.greater_is_better
+    assert args.predict_with_generate
+
+
+def test_lower_is_better_for_ter_and_scores_need_generation() -> None:
+    args = training_arguments(metric_for_best_model="eval_ter")
+    assert args.greater_is_better is False
+    assert args.predict_with_generate
+    assert not training_arguments(metric_for_best_model="loss").predict_with_generate
+
+
+def test_as_many_checkpoints_are_kept_as_are_averaged() -> None:
+    assert training_arguments(average_checkpoints=5).save_total_limit == 5
+    assert training_arguments(average_checkpoints=2).save_total_limit == 3
+    assert training_arguments(average_checkpoints=2, save_total_limit=None).save_total_limit is None

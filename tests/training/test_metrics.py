@@ -22,6 +22,8 @@ def test_scores_are_those_of_sacrebleu_with_its_signatures() -> None:
     scores = score(HYPOTHESES, REFERENCES)
     assert scores["bleu"] == sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score
     assert scores["chrf"] == sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score
+    assert scores["ter"] == sacrebleu.corpus_ter(HYPOTHESES, [REFERENCES]).score
+    assert "tok:tercom" in scores["ter_signature"]
     assert "tok:13a" in scores["bleu_signature"]
     assert "nc:6" in scores["chrf_signature"]
     assert scores["exact_match"] == pytest.approx(100 / 3)
@@ -40,6 +42,10 @@ def test_scripts_without_spaces_are_cut_into_characters(references: list[str], t
     assert f"tok:{tokenizer_name}|" in scores["bleu_signature"]
     if tokenizer_name != "13a":
         assert scores["bleu"] == pytest.approx(100)
+
+
+def test_one_wrong_character_of_nine_is_one_edit_where_there_are_no_spaces() -> None:
+    assert score(["二〇二〇年五月三日"], ["二〇二一年五月三日"])["ter"] == pytest.approx(100 / 9)
 
 
 @pytest.mark.parametrize(("hypotheses", "references"), [([], []), (["a"], ["a", "b"])])
@@ -67,6 +73,6 @@ def test_padding_of_minus_100_is_no_token_and_drops_nothing(tokenizer: PreTraine
     metrics = generation_metrics(tokenizer)(EvalPrediction(predictions=predictions, label_ids=labels))
 
     expected = score(HYPOTHESES, REFERENCES)
-    assert metrics == {name: expected[name] for name in ("bleu", "chrf", "exact_match")}
+    assert metrics == {name: expected[name] for name in ("bleu", "chrf", "ter", "exact_match")}
     assert all(isinstance(value, float) for value in metrics.values())
     assert (predictions == before).all()

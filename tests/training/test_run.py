@@ -1,7 +1,7 @@
 """One call trains, saves, scores and goes on where it stopped; what does not fit is refused by name."""
 
 import json
-import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,8 @@ import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from reference.tiny_models import tiny_model
+from reference.tiny_runs import Settings, command_line, tiny_settings, write_pairs
+from safetensors.torch import load_file
 from tokenizers import processors
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -20,51 +22,14 @@ from hf_seq2seq.training.run import run_training
 from hf_seq2seq.training.trainer import Seq2SeqTransformerTrainer
 
 
-Settings = dict[str, Any]
-SOURCE_WORDS = ["one", "two", "three", "four", "five"]
-TARGET_WORDS = ["eins", "zwei", "drei", "vier", "fünf"]
-
-
-def write_pairs(folder: Path, name: str, num_pairs: int, seed: int) -> Settings:
-    """Writes numerals in two languages and returns the two settings that name them."""
-    generator = random.Random(seed)
-    rows = [generator.choices(range(5), k=generator.randint(1, 4)) for _ in range(num_pairs)]
-    for side, words in (("source", SOURCE_WORDS), ("target", TARGET_WORDS)):
-        text = "".join(" ".join(words[i] for i in row) + "\n" for row in rows)
-        (folder / f"{name}.{side}").write_text(text, encoding="utf-8")
-    return {f"{name}_{side}": str(folder / f"{name}.{side}") for side in ("source", "target")}
-
-
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """A run of a few seconds that learns little."""
-    folder = tmp_path_factory.mktemp("pairs")
-    return {
-        **write_pairs(folder, "train", 60, seed=1),
-        **write_pairs(folder, "validation", 12, seed=2),
-        "tokenizer_kind": "char",
-        "vocab_size": 50,
-        "d_model": 16,
-        "encoder_layers": 1,
-        "decoder_layers": 1,
-        "encoder_attention_heads": 2,
-        "decoder_attention_heads": 2,
-        "encoder_ffn_dim": 16,
-        "decoder_ffn_dim": 16,
-        "max_length": 40,
-        "tokens_per_batch": 250,
-        "max_steps": 6,
-        "save_steps": 3,
-        "learning_rate": 0.01,
-        "seed": 7,
-    }
+    return tiny_settings(tmp_path_factory.mktemp("pairs"))
 
 
 def run(settings: Settings, output_dir: Path, **overrides: Any) -> dict[str, Any]:
     """Runs with the settings, of which an override of None leaves one out."""
-    chosen = settings | overrides | {"output_dir": output_dir}
-    arguments = [f"--{name}={value}" for name, value in chosen.items() if value is not None]
-    return run_training(*parse_arguments(arguments))
+    return run_training(*parse_arguments(command_line(settings | overrides | {"output_dir": output_dir})))
 
 
 @pytest.fixture(scope="module")
@@ -272,3 +237,108 @@ def test_a_tokenizer_that_ends_no_text_is_refused(settings: Settings, tmp_path: 
 def test_what_does_not_fit_is_named(overrides: Settings, message: str, settings: Settings, tmp_path: Path) -> None:
     with pytest.raises((ValueError, OSError), match=message):
         run(settings, tmp_path / "out", **overrides)
+
+
+def test_a_dry_run_counts_what_would_be_trained_and_writes_nothing(settings: Settings, tmp_path: Path) -> None:
+    plan = run(settings, tmp_path / "out", dry_run=True, max_steps=None, num_train_epochs=4, save_steps=None)
+    assert not (tmp_path / "out").exists()
+    sources, targets = (Path(settings[f"train_{side}"]).read_text().splitlines() for side in ("source", "target"))
+    assert plan["pairs"] == 60
+    assert plan["source_tokens"] == sum(len(text) + 1 for text in sources)  # a character is a token; and </s>
+    assert plan["target_tokens"] == sum(len(text) + 1 for text in targets)
+    assert plan["longest"] == max(len(text) + 1 for text in (*sources, *targets))
+    assert plan["updates"] == 4 * plan["batches"]
+    assert plan["epochs"] == 4
+    assert 0 < plan["padding"] < 0.5
+    assert plan["parameters"] * 16 < plan["memory_gib"] * 2**30 < 100e6
+    trained = run(settings, tmp_path / "out", max_steps=None, num_train_epochs=4, save_steps=None)
+    assert trained["num_steps"] == plan["updates"]
+    assert load_model(tmp_path / "out").num_parameters() == plan["parameters"]
+
+
+def test_changed_training_pairs_are_refused_where_a_run_would_go_on(
+    settings: Settings, finished: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(finished, tmp_path / "out")
+    (tmp_path / "out" / "training_results.json").unlink()
+    text = Path(settings["train_source"]).read_text()
+    changed = tmp_path / "train.source"
+    changed.write_text(text.replace("one", "five", 1))
+    data = json.loads((tmp_path / "out" / "training_data.json").read_text())
+    message = rf"begun with \(60 pairs, checksum {data['crc32']}\), but have changed \(60 pairs, checksum"
+    written = tmp_path / "out" / "training_settings.json"  # as if the file had been changed in its place
+    written.write_text(written.read_text().replace(settings["train_source"], str(changed)))
+    with pytest.raises(ValueError, match=message):
+        run(settings, tmp_path / "out", train_source=changed)
+
+
+def test_the_final_model_can_be_the_average_of_the_last_checkpoints(settings: Settings, tmp_path: Path) -> None:
+    """Vaswani et al. (2017), section 6.1."""
+    run(settings, tmp_path / "out", save_steps=2, average_checkpoints=2)
+    names = ("checkpoint-4", "checkpoint-6", ".")
+    fourth, sixth, final = (load_file(tmp_path / "out" / name / "model.safetensors") for name in names)
+    for name, weight in final.items():
+        torch.testing.assert_close(weight, (fourth[name] + sixth[name]) / 2)
+    assert not torch.equal(fourth["lm_head.weight"], sixth["lm_head.weight"])
+
+
+def test_fewer_checkpoints_than_are_to_be_averaged_are_averaged_with_a_warning(
+    settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(settings, tmp_path / "out", average_checkpoints=5, eval_strategy="no")
+    assert "`average_checkpoints` is 5, but the run has only 2" in caplog.text
+
+
+def test_training_ends_when_the_score_no_longer_rises_and_keeps_the_best_model(
+    settings: Settings, tmp_path: Path
+) -> None:
+    scores = iter([0.3, 0.9, 0.5, 0.4, 0.95, 0.96])
+
+    def metrics(*_: Any) -> Any:
+        return lambda prediction: {"chrf": next(scores)}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hf_seq2seq.training.run.generation_metrics", metrics)
+        results = run(
+            settings,
+            tmp_path / "out",
+            save_steps=1,
+            eval_steps=1,
+            early_stopping_patience=2,
+            metric_for_best_model="chrf",
+        )
+    assert results["num_steps"] == 4
+    best, final = (load_file(tmp_path / "out" / name / "model.safetensors") for name in ("checkpoint-2", "."))
+    assert all(torch.equal(final[name], weight) for name, weight in best.items())
+
+
+def test_corpora_are_mixed_and_filtered(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "more.tsv").write_text(
+        "one\teins\none\teins\ntwo\ttwo\nthree\t" + "drei " * 7 + "\n", encoding="utf-8"
+    )
+    mixed = {"train_file": tmp_path / "more.tsv", "drop_duplicates": True, "drop_identical": True}
+    few = write_pairs(tmp_path, "few", 3, seed=5)
+    sides = {"train_source": few["few_source"], "train_target": few["few_target"]}
+    plan = run(settings, tmp_path / "out", **sides, **mixed, max_length_ratio=4, dry_run=True)
+    pairs = set(
+        zip(*(Path(few[f"few_{side}"]).read_text().splitlines() for side in ("source", "target")), strict=True)
+    )
+    assert plan["pairs"] == len(pairs | {("one", "eins")})
+
+
+def test_a_stream_is_trained_on_for_as_many_updates_as_are_asked_for(settings: Settings, tmp_path: Path) -> None:
+    results = run(settings, tmp_path / "out", streaming=True, max_steps=30)
+    assert results["num_steps"] == 30
+    assert load_model(tmp_path / "out").config.vocab_size == len(load_tokenizer(tmp_path / "out"))
+
+
+def test_a_stream_of_random_batches_too(settings: Settings, tmp_path: Path) -> None:
+    overrides = {"tokens_per_batch": None, "per_device_train_batch_size": 16}
+    assert run(settings, tmp_path / "out", **overrides, streaming=True, max_steps=9)["num_steps"] == 9
+
+
+def test_bpe_dropout_cuts_words_in_more_pieces(settings: Settings, tmp_path: Path) -> None:
+    fields = {"tokenizer_kind": "bpe", "vocab_size": 290, "max_steps": 2}
+    run(settings, tmp_path / "out", **fields, bpe_dropout=0.5)
+    with pytest.raises(ValueError, match="bpe_dropout"):
+        run(settings, tmp_path / "none", bpe_dropout=0.5)

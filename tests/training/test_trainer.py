@@ -2,6 +2,8 @@
 
 import json
 import logging
+import re
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration
 from hf_seq2seq.data.collator import Seq2SeqCollator
 from hf_seq2seq.tokenization import train_tokenizer
 from hf_seq2seq.training.arguments import Seq2SeqTransformerTrainingArguments
+from hf_seq2seq.training.metrics import decode, generation_metrics
 from hf_seq2seq.training.schedule import paper_learning_rate
 from hf_seq2seq.training.trainer import Seq2SeqTransformerTrainer
 
@@ -283,6 +286,144 @@ def test_paper_schedule_sets_the_paper_s_rate(
     )
     trainer.train()
     assert logged(trainer, "learning_rate") == pytest.approx([paper_learning_rate(s, 16, 2) for s in (1, 2, 3, 4)])
+
+
+def test_the_evaluation_loss_is_that_of_all_tokens_whatever_the_batches(
+    dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    model = tiny_model()
+    expected = hand_made_loss(model, dataset, 0.0).item()
+    for size in (1, 3, 8):
+        trainer = make_trainer(model, dataset, tokenizer, tmp_path, per_device_eval_batch_size=size)
+        assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, abs=1e-5)
+
+
+def test_r_drop_adds_the_divergence_of_the_two_passes(
+    dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    """Liang et al. (2021), https://arxiv.org/abs/2106.14448; both passes are made again with the same dropout."""
+    model = tiny_model(dropout=0.3)
+    trainer = make_trainer(
+        model, dataset, tokenizer, tmp_path, r_drop_alpha=3.0, label_smoothing_factor=0.1, max_steps=1
+    )
+    inputs: dict[str, Tensor] = {}
+    forward = model.forward
+
+    @wraps(forward)  # the trainer drops columns that it does not name
+    def keep(**kwargs: Any) -> Any:
+        if model.training:
+            inputs.update(kwargs, state=torch.get_rng_state())
+        return forward(**kwargs)
+
+    model.forward = keep
+    trainer.train()
+    torch.set_rng_state(inputs.pop("state"))
+    labels, num_items = inputs["labels"], inputs.pop("num_items_in_batch")
+    options = {name: value for name, value in inputs.items() if name not in ("r_drop_alpha", "smoothing")}
+    logits = forward(**options, return_logits=True).logits
+    assert torch.equal(labels[0::2], labels[1::2])
+    assert num_items == (labels != -100).sum()
+
+    log_p = logits.log_softmax(-1)
+    is_target = labels != -100
+    at_label = log_p.gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+    cross_entropy = -(0.9 * at_label + 0.1 * log_p.mean(-1))[is_target].sum()
+    first, second = log_p[0::2], log_p[1::2]
+    divergence = ((first.exp() - second.exp()) * (first - second)).sum(-1)[is_target[0::2]].sum() / 2
+    assert divergence > 0.1
+    expected = (cross_entropy + 3 * divergence) / is_target.sum()
+    assert logged(trainer, "loss") == pytest.approx([expected.item()], abs=1e-5)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_stops_training_before_the_weights_change(
+    bad: float, dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    model = tiny_model()
+    trainer: Any = make_trainer(model, dataset, tokenizer, tmp_path, learning_rate=0.1, per_device_train_batch_size=2)
+    compute_loss = trainer.compute_loss
+
+    def break_the_third(*args: Any, **kwargs: Any) -> Any:
+        loss = compute_loss(*args, **kwargs)
+        weights.append(model.lm_head.weight.detach().clone())
+        return loss * bad if len(weights) == 3 else loss
+
+    weights: list[Tensor] = []
+    trainer.compute_loss = break_the_third
+    first = tokenizer.decode(dataset[4]["labels"], skip_special_tokens=True)
+    message = rf"must be a finite number, but is {bad} in update 3 \(epoch 0.50\), in a batch of 2 pairs .*'{first}'"
+    with pytest.raises(FloatingPointError, match=message):
+        trainer.train()
+    assert torch.equal(model.lm_head.weight, weights[-1])
+
+
+def test_log_lines_tell_target_tokens_a_second_and_the_share_of_padding(
+    dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter(range(0, 1000, 10))
+    monkeypatch.setattr("hf_seq2seq.training.trainer.time.perf_counter", lambda: float(next(seconds)))
+    trainer = make_trainer(tiny_model(), dataset, tokenizer, tmp_path, r_drop_alpha=1.0)
+    trainer.train()
+    real = [sum(map(len, dataset[side])) for side in ("input_ids", "labels")]
+    padded = sum(8 * max(map(len, dataset[side])) for side in ("input_ids", "labels"))
+    assert logged(trainer, "target_tokens_per_second") == [pytest.approx(real[1] / 10)]
+    assert logged(trainer, "padding") == [pytest.approx(1 - sum(real) / padded)]
+
+
+def test_the_progress_bar_shows_target_tokens_a_second(
+    dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_trainer(tiny_model(), dataset, tokenizer, tmp_path, disable_tqdm=False).train()
+    bar = capsys.readouterr().err
+    assert re.search(r"1/1 \[\d\d:\d\d<\d\d:\d\d.*, [\d,]+ target tokens/s\]", bar), bar
+
+
+def test_tensorboard_shows_loss_rate_speed_padding_and_scores(
+    dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event_accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason="the extra `track` is not installed"
+    )
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "runs"))
+    trainer = make_trainer(
+        tiny_model(),
+        dataset,
+        tokenizer,
+        tmp_path,
+        report_to="tensorboard",
+        eval_strategy="epoch",
+        predict_with_generate=True,
+        generation_num_beams=1,
+    )
+    trainer.compute_metrics = generation_metrics(tokenizer)
+    trainer.train()
+    events = event_accumulator.EventAccumulator(str(tmp_path / "runs"))
+    events.Reload()
+    names = {"loss", "learning_rate", "target_tokens_per_second", "padding"}
+    assert {f"train/{name}" for name in names} | {"eval/bleu", "eval/loss"} <= set(events.Tags()["scalars"])
+
+
+def test_evaluation_by_generation_logs_the_first_translations(
+    dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "hf_seq2seq")
+    trainer = make_trainer(tiny_model(), dataset, tokenizer, tmp_path, predict_with_generate=True)
+    predictions = decode(tokenizer, trainer.predict(dataset).predictions)
+    assert len(caplog.messages) == 3
+    for row, message in enumerate(caplog.messages):
+        source, target = (
+            tokenizer.decode(dataset[row][side], skip_special_tokens=True) for side in ("input_ids", "labels")
+        )
+        assert message == f"\n  source     {source}\n  model      {predictions[row]}\n  reference  {target}"
+
+
+def test_bpe_dropout_is_for_training_alone(dataset: Dataset, tmp_path: Path) -> None:
+    tokenizer = train_tokenizer(iter(["abc abd abe"] * 9), vocab_size=280)
+    model = tiny_model(vocab_size=280)
+    trainer = make_trainer(model, dataset, tokenizer, tmp_path)
+    trainer.data_collator = Seq2SeqCollator(tokenizer, model=model, bpe_dropout=0.5)
+    assert trainer.get_train_dataloader().collate_fn.bpe_dropout == 0.5
+    assert trainer.get_eval_dataloader().collate_fn.bpe_dropout == 0.0
 
 
 Batches = list[list[tuple[int, int]]]

@@ -1,0 +1,82 @@
+"""Make one training set of several corpora."""
+
+import logging
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+
+if TYPE_CHECKING:
+    from datasets import Dataset, IterableDataset
+
+
+logger = logging.getLogger(__name__)
+
+
+def mix_corpora(
+    corpora: "Sequence[Dataset | IterableDataset]", weights: Sequence[float] | None = None, *, seed: int = 0
+) -> "Dataset | IterableDataset":
+    """Join corpora of pairs, either each pair once or by weights.
+
+    With weights, the corpus of each pair is drawn anew, and a corpus gives its pairs in their order, again from the
+    start when it has given all. The mixture ends as soon as every corpus has given all of its pairs, whatever the
+    weights: a large corpus of little weight makes it long and repeats the others many times. The same seed gives the
+    same mixture; a stream has it in each pass.
+
+    Args:
+        corpora: the corpora, all of them datasets or all of them streams, with the same columns.
+        weights: the share of each corpus in the mixture, in any unit; None puts the corpora one after the other.
+        seed: the start of the random draws.
+
+    Returns:
+        The mixture, a dataset or a stream as the corpora are. One corpus comes back as it is.
+
+    Raises:
+        ValueError: if there is no corpus, datasets come with streams, **or** the weights are not as many positive
+            numbers as there are corpora.
+    """
+    import datasets
+
+    if not corpora:
+        raise ValueError("`corpora` must hold at least one corpus, but holds none.")
+    num_streams = sum(isinstance(corpus, datasets.IterableDataset) for corpus in corpora)
+    if num_streams not in (0, len(corpora)):
+        raise ValueError(
+            f"`corpora` must be all datasets or all streams, but {num_streams} of {len(corpora)} are streams. Load "
+            "each with the same `streaming`."
+        )
+    if weights is not None:
+        _check_weights(weights, len(corpora))
+    if len(corpora) == 1:
+        return corpora[0]
+    if weights is None:
+        return datasets.concatenate_datasets(list(corpora))
+    shares = [weight / math.fsum(weights) for weight in weights]
+    mixture = datasets.interleave_datasets(
+        list(corpora), probabilities=shares, seed=seed, stopping_strategy="all_exhausted"
+    )
+    percentages = " / ".join(f"{100 * share:.1f}" for share in shares)
+    if num_streams:
+        logger.info("Mixing %d corpora, which give %s %% of the pairs.", len(corpora), percentages)
+        return mixture
+    passes = " / ".join(
+        f"{share * len(mixture) / len(corpus):.1f}" for share, corpus in zip(shares, corpora, strict=True)
+    )
+    logger.info(
+        "Mixed %d corpora to %d pairs, of which they give about %s %%; each corpus is passed through about %s times.",
+        *(len(corpora), len(mixture), percentages, passes),
+    )
+    return mixture
+
+
+def _check_weights(weights: Sequence[float], num_corpora: int) -> None:
+    if len(weights) != num_corpora:
+        raise ValueError(
+            f"`weights` must hold one weight for each of the {num_corpora} corpora, but holds {len(weights)} instead."
+        )
+    for weight in weights:
+        if not 0 < weight < math.inf:
+            raise ValueError(
+                f"`weights` must be positive and finite, but one is {weight} instead. Leave out a corpus that is not "
+                "wanted."
+            )

@@ -1,0 +1,117 @@
+"""The average of a run's last checkpoints, which translates better than the last one: section 6.1 of the paper."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hf_seq2seq.loading import PathLike, load_model, load_tokenizer
+
+from .checkpoints import is_complete, list_checkpoints, writing
+
+
+logger = logging.getLogger(__name__)
+
+# Fields of a config in which checkpoints may differ, since no weight's meaning depends on them.
+_FIELDS_WITHOUT_WEIGHT = """
+dropout attention_dropout activation_dropout use_cache _name_or_path transformers_version architectures auto_map
+""".split()  # noqa: SIM905
+
+
+def average_checkpoints(checkpoints: Sequence[PathLike], output_dir: PathLike) -> None:
+    """Saves the model whose every parameter is the mean of the checkpoints': Vaswani et al. (2017), section 6.1.
+
+    The paper's base models are averages of the last 5 checkpoints, which were written at 10-minute intervals. The sum
+    is float64, the mean has the type of the saved weights. Tokenizer and generation settings are the last one's.
+
+    Args:
+        checkpoints: Folders of models that differ in nothing but their weights.
+        output_dir: A new or empty folder.
+
+    Raises:
+        OSError: If a folder or a file of it is missing, or the average cannot be written, **or**
+        ValueError: If there is no checkpoint, one is given twice, is damaged or has another config than the first, or
+            `output_dir` holds something.
+    """
+    if not checkpoints:
+        raise ValueError("`checkpoints` must name at least one folder, but is empty.")
+    _check_each_is_another(checkpoints)
+    _check_output_dir(Path(output_dir))
+    tokenizer = load_tokenizer(checkpoints[-1])
+    totals: dict[str, torch.Tensor] = {}
+    first_fields: dict[str, Any] = {}
+    for checkpoint in checkpoints:
+        model = load_model(checkpoint)
+        fields = {name: value for name, value in model.config.to_dict().items() if name not in _FIELDS_WITHOUT_WEIGHT}
+        first_fields = first_fields or fields
+        _check_same_fields(first_fields, fields, checkpoints[0], checkpoint)
+        for name, parameter in model.named_parameters():  # a tied one has one name
+            if name not in totals:
+                totals[name] = torch.zeros_like(parameter, dtype=torch.float64, requires_grad=False)
+            totals[name] += parameter.detach()
+    for name, parameter in model.named_parameters():
+        parameter.data.copy_(totals.pop(name) / len(checkpoints))
+    with writing(output_dir, remove_on_failure=True):
+        model.save_pretrained(output_dir)
+        tokenizer.save_pretrained(output_dir)
+
+
+def last_checkpoints(run_dir: PathLike, number: int) -> list[Path]:
+    """Returns the newest checkpoints of a run that are whole, the newest last.
+
+    Args:
+        run_dir: The `output_dir` of a run, with folders `checkpoint-N`.
+        number: How many.
+
+    Raises:
+        FileNotFoundError: If there is no such folder, **or**
+        ValueError: If it holds fewer, or `number` is below 1.
+    """
+    if number < 1:
+        raise ValueError(f"`number` of checkpoints must be at least 1, but is {number} instead.")
+    if not Path(run_dir).is_dir():
+        raise FileNotFoundError(f"`{run_dir}` must be the folder of a run, but there is none. Check the path.")
+    found: list[Path] = []
+    for folder in reversed(list_checkpoints(run_dir)):
+        if is_complete(folder):
+            found.append(folder)
+        else:
+            logger.warning("%s is left out: it was not written to its end.", folder)
+        if len(found) == number:
+            return found[::-1]
+    raise ValueError(
+        f"`{run_dir}` must hold at least {number} whole checkpoints, but holds {len(found)} instead. Ask for fewer, "
+        f"or train with smaller `save_steps` and a `save_total_limit`, the number that is kept, of at least {number}."
+    )
+
+
+def _check_each_is_another(checkpoints: Sequence[PathLike]) -> None:
+    seen: set[Path] = set()
+    for checkpoint in checkpoints:
+        path = Path(checkpoint).resolve()
+        if path in seen:
+            raise ValueError(f"Each checkpoint must be named once, but `{checkpoint}` is named again. Leave it out.")
+        seen.add(path)
+
+
+def _check_output_dir(output_dir: Path) -> None:
+    if output_dir.exists() and not output_dir.is_dir():
+        raise NotADirectoryError(f"`{output_dir}` must be a new or empty folder, but is a file. Name another folder.")
+    found = next(output_dir.iterdir(), None) if output_dir.exists() else None
+    if found is not None:
+        raise ValueError(
+            f"`{output_dir}` must be a new or empty folder, but holds {found.name!r}. Name another folder."
+        )
+
+
+def _check_same_fields(
+    expected: dict[str, Any], fields: dict[str, Any], first: PathLike, checkpoint: PathLike
+) -> None:
+    for name in sorted(expected.keys() | fields.keys()):
+        if fields.get(name) != expected.get(name):
+            raise ValueError(
+                f"`{name}` must be {expected.get(name)!r} in every config.json, as in `{first}`, but is "
+                f"{fields.get(name)!r} in `{checkpoint}` instead. Average checkpoints of one run."
+            )

@@ -1,0 +1,115 @@
+"""The checkpoints of a run: which are whole, and what is said where one could not be written."""
+
+import json
+import logging
+import os
+import re
+import shutil
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+
+
+logger = logging.getLogger(__name__)
+
+PathLike = str | os.PathLike[str]
+
+_NAME = re.compile(r"checkpoint-(\d+)")
+
+
+def list_checkpoints(run_dir: PathLike) -> list[Path]:
+    """Returns the folders `checkpoint-N` of a run, by N ascending, whole or not."""
+    if not Path(run_dir).is_dir():
+        return []
+    found = [(_NAME.fullmatch(path.name), path) for path in Path(run_dir).iterdir() if path.is_dir()]
+    return [path for _, path in sorted((int(match[1]), path) for match, path in found if match)]
+
+
+def last_whole_checkpoint(run_dir: PathLike) -> Path | None:
+    """Returns the latest checkpoint that is whole, if any, and warns of those after it, which are not."""
+    for folder in reversed(list_checkpoints(run_dir)):
+        fault = find_fault(folder)
+        if fault is None:
+            return folder
+        logger.warning("%s is left out: a kill or a full disk cut it short (%s).", folder, fault)
+    return None
+
+
+def is_complete(checkpoint: PathLike) -> bool:
+    """Tells whether a checkpoint was written to its end."""
+    return find_fault(checkpoint) is None
+
+
+def find_fault(checkpoint: PathLike) -> str | None:
+    """Returns what shows that a checkpoint was not written to its end, or None if nothing does.
+
+    The trainer writes trainer_state.json last. Every other file is looked at too, as far as its format tells its end,
+    since a machine that loses power may keep a later file and not an earlier one.
+    """
+    folder = Path(checkpoint)
+    names = {path.name for path in folder.iterdir()}
+    state = {
+        "optimizer state": any(name.startswith(("optimizer", "global_step")) for name in names),
+        "state of random numbers": any(name.startswith("rng_state") for name in names),
+    }
+    parts = {
+        "trainer_state.json": "trainer_state.json" in names,
+        "weights": any(
+            name.startswith(("model", "pytorch_model_fsdp", "adapter_model", "global_step")) for name in names
+        ),
+        **(state if any(state.values()) else {}),  # neither is there with `save_only_model`
+    }
+    for part, is_there in parts.items():
+        if not is_there:
+            return f"it has no {part}"
+    for path in sorted(folder.iterdir()):
+        fault = _fault_of_file(path)
+        if fault is not None:
+            return f"{path.name}: {fault}"
+    return None
+
+
+def _fault_of_file(path: Path) -> str | None:
+    try:
+        if path.suffix == ".json":
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if path.name.endswith(".index.json"):
+                missing = {name for name in content["weight_map"].values() if not (path.parent / name).exists()}
+                return f"{min(missing)} is missing" if missing else None
+        elif path.suffix == ".safetensors":
+            with safe_open(path, framework="pt"):
+                pass
+        elif path.suffix in (".pt", ".pth"):
+            with zipfile.ZipFile(path):  # its table of contents is at the end
+                pass
+    except (OSError, ValueError, KeyError, SafetensorError, zipfile.BadZipFile) as error:
+        return str(error).splitlines()[0]
+    return None
+
+
+@contextmanager
+def writing(folder: PathLike, *, remove_on_failure: bool = False) -> Iterator[None]:
+    """Turns what libraries raise where a file cannot be written, as on a full disk, into an error that says it.
+
+    Args:
+        folder: What is written.
+        remove_on_failure: Whether what has been written of it is deleted then, so that it takes no room.
+
+    Raises:
+        OSError: If it could not be written.
+    """
+    try:
+        yield
+    except (OSError, SafetensorError, RuntimeError) as error:  # the last is torch.save's
+        if isinstance(error, RuntimeError) and "PytorchStreamWriter" not in str(error):
+            raise
+        if remove_on_failure:
+            shutil.rmtree(folder, ignore_errors=True)
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise OSError(
+            f"`{folder}` must be written whole, but could not be ({reason}). Earlier checkpoints are untouched. Make "
+            "room on the disk, and run the same command again to go on from the last of them."
+        ) from error

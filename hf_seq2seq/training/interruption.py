@@ -1,0 +1,62 @@
+"""Ctrl-C and termination: the run saves a checkpoint and ends, so that the same command can go on from it."""
+
+import logging
+import signal
+import threading
+from types import FrameType
+from typing import Any, Self
+
+import torch
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+
+logger = logging.getLogger(__name__)
+
+# Ctrl-C, and what torchrun, Slurm and cloud machines send some time before they kill.
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopOnSignal(TrainerCallback):
+    """Ends training after the update in which the first signal came, with a checkpoint of it.
+
+    Used as a context manager around `train`. A second signal acts as it would without this. With several processes,
+    all of them stop after the same update, whichever got the signal.
+    """
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self._received = False
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        # Python hands signals to its main thread only.
+        for number in SIGNALS if threading.current_thread() is threading.main_thread() else ():
+            self._previous[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._previous = {}
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._received = True
+        self._restore()
+        logger.warning(
+            "%s: a checkpoint will be saved after this update; once more stops at once.", signal.Signals(number).name
+        )
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Asks the trainer to save and stop, if any process got a signal."""
+        received = self._received
+        if args.world_size > 1:
+            flag = torch.tensor(float(received), device=args.device)
+            torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
+            received = bool(flag)
+        if received:
+            self.stopped = control.should_save = control.should_training_stop = True

@@ -1,0 +1,153 @@
+"""The folder of a run: its settings, the data it was begun with, its checkpoints and its results."""
+
+import json
+import logging
+import os
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .checkpoints import last_whole_checkpoint, list_checkpoints, writing
+
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+logger = logging.getLogger(__name__)
+
+SETTINGS_FILE = "training_settings.json"
+DATA_FILE = "training_data.json"
+RESULTS_FILE = "training_results.json"  # written last: a run that has it is finished
+
+# What a run may be continued with in another way: where it is, what it logs, where it is published, what machine it
+# runs on and how many checkpoints are kept. No weight depends on these.
+SETTINGS_WITHOUT_INFLUENCE = """
+output_dir resume_from_checkpoint do_train do_eval do_predict local_rank dry_run preprocessing_num_workers
+logging_strategy logging_steps logging_first_step logging_nan_inf_filter log_on_each_node log_level
+log_level_replica disable_tqdm report_to run_name project trackio_space_id trackio_bucket_id
+trackio_static_space_id include_num_input_tokens_seen skip_memory_metrics
+push_to_hub hub_token hub_private_repo hub_model_id hub_strategy hub_always_push hub_revision
+use_cpu dataloader_num_workers dataloader_pin_memory dataloader_persistent_workers dataloader_prefetch_factor
+dataloader_multiprocessing_context ddp_backend ddp_timeout ddp_bucket_cap_mb
+save_total_limit save_on_each_node enable_jit_checkpoint eval_accumulation_steps per_device_eval_batch_size
+""".split()  # noqa: SIM905
+
+
+class RunFolder:
+    """The `output_dir` of `hf-seq2seq train`.
+
+    Args:
+        path: The folder, which need not exist yet.
+
+    Raises:
+        NotADirectoryError: If it is a file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if path.exists() and not path.is_dir():
+            raise NotADirectoryError(f"`output_dir` must be a folder, but {str(path)!r} is a file. Name another.")
+        self.path = path
+
+    def check(self, settings: dict[str, Any]) -> None:
+        """Checks that the folder is empty or holds a run with these settings.
+
+        A run that ended before its first checkpoint has nothing to lose, so its settings may be mended. A run may go
+        on with another number of processes, which it is warned of.
+
+        Raises:
+            ValueError: If it holds something else, or a run with other settings.
+        """
+        if not (self.path / SETTINGS_FILE).exists():
+            if self.path.exists() and any(self.path.iterdir()):
+                raise ValueError(
+                    "`output_dir` must be a new or empty folder, or hold a run of `hf-seq2seq train`, but "
+                    f"{str(self.path)!r} holds {next(self.path.iterdir()).name!r} and no {SETTINGS_FILE}. Name "
+                    "another."
+                )
+        elif self._has_progress():
+            self._compare(settings)
+
+    def _compare(self, settings: dict[str, Any]) -> None:
+        before, now = self._read(SETTINGS_FILE), json.loads(_to_json(settings))
+        ignored = {*SETTINGS_WITHOUT_INFLUENCE, "world_size"}
+        if now.get("tokens_per_update") is not None:
+            ignored.add("gradient_accumulation_steps")  # follows from the number of processes then
+        for name, value in before.items():
+            if name in now and name not in ignored and now[name] != value:
+                raise ValueError(
+                    f"`{name}` must be {value!r} as in the run that {str(self.path)!r} holds, but is {now[name]!r} "
+                    "instead. Give the same settings to go on with that run, or another `output_dir` to begin a new "
+                    "one, which `model_name_or_path` can start from this one's model."
+                )
+        if before.get("world_size", 1) != now["world_size"]:
+            logger.warning(
+                "The run in %s was begun with %d process(es) and goes on with %d: it sees the pairs in another order, "
+                "so that its weights differ from those of a run without a break.",
+                *(self.path, before.get("world_size", 1), now["world_size"]),
+            )
+
+    def open(self, settings: dict[str, Any]) -> None:
+        """Makes the folder and writes the settings."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.write(SETTINGS_FILE, settings)
+
+    def check_data(self, dataset: "Dataset") -> None:
+        """Checks that a run goes on with the training pairs it was begun with, or notes them down.
+
+        Raises:
+            ValueError: If they differ.
+        """
+        now = _digest(dataset)
+        if self._has_progress() and (self.path / DATA_FILE).exists():
+            before = self._read(DATA_FILE)
+            if before != now:
+                raise ValueError(
+                    f"The training pairs must be those that the run in {str(self.path)!r} was begun with "
+                    f"({before['num_pairs']:,} pairs, checksum {before['crc32']}), but have changed "
+                    f"({now['num_pairs']:,} pairs, checksum {now['crc32']}). Put the old files back to go on with "
+                    "that run, or give another `output_dir` to begin a new one."
+                )
+        self.write(DATA_FILE, now)
+
+    def checkpoint(self) -> str | None:
+        """Returns the last whole checkpoint, if there is one."""
+        last = last_whole_checkpoint(self.path)
+        return None if last is None else str(last)
+
+    def results(self) -> dict[str, Any] | None:
+        """Returns the results of a finished run, or None."""
+        return self._read(RESULTS_FILE) if (self.path / RESULTS_FILE).exists() else None
+
+    def write(self, name: str, values: dict[str, Any]) -> None:
+        """Writes a JSON file whole or not at all."""
+        path = self.path / name
+        with writing(path):
+            unfinished = path.with_suffix(".unfinished")
+            unfinished.write_text(_to_json(values), encoding="utf-8")
+            os.replace(unfinished, path)  # noqa: PTH105
+
+    def _read(self, name: str) -> dict[str, Any]:
+        values: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
+        return values
+
+    def _has_progress(self) -> bool:
+        return (self.path / RESULTS_FILE).exists() or bool(list_checkpoints(self.path))
+
+
+def _to_json(values: dict[str, Any]) -> str:
+    return json.dumps(values, indent=2, ensure_ascii=False, default=str) + "\n"
+
+
+def _digest(dataset: "Dataset") -> dict[str, Any]:
+    """Returns the number of tokenized pairs and a checksum of their ids."""
+    import pyarrow.compute as pc
+
+    checksum = 0
+    for batch in dataset.select_columns(["input_ids", "labels"]).with_format("arrow").iter(batch_size=100_000):
+        for column in batch.columns:
+            for values in (pc.list_value_length(column), pc.list_flatten(column)):
+                checksum = zlib.crc32(np.ascontiguousarray(values.to_numpy()).tobytes(), checksum)
+    return {"num_pairs": len(dataset), "crc32": f"{checksum:08x}"}

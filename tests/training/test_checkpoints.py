@@ -1,0 +1,107 @@
+"""Whole checkpoints are told from others, and what cannot be written is said."""
+
+import json
+import resource
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from reference.tiny_models import tiny_model
+from reference.tiny_runs import command_line, tiny_settings
+from safetensors import SafetensorError
+
+from hf_seq2seq.training.arguments import parse_arguments
+from hf_seq2seq.training.checkpoints import find_fault, is_complete, last_whole_checkpoint, list_checkpoints, writing
+from hf_seq2seq.training.run import run_training
+
+
+def write_checkpoint(folder: Path, *, only_model: bool = False) -> Path:
+    """Writes the files of a trainer's checkpoint."""
+    tiny_model().save_pretrained(folder)
+    (folder / "trainer_state.json").write_text("{}")
+    if not only_model:
+        for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
+            torch.save({"state": torch.ones(100)}, folder / name)
+    return folder
+
+
+def test_checkpoints_are_listed_by_number(tmp_path: Path) -> None:
+    for name in ("checkpoint-10", "checkpoint-9", "checkpoint-x", "other", "checkpoint-100"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "checkpoint-5").write_text("a file")
+    assert [path.name for path in list_checkpoints(tmp_path)] == ["checkpoint-9", "checkpoint-10", "checkpoint-100"]
+    assert list_checkpoints(tmp_path / "none") == []
+
+
+def test_a_checkpoint_of_weights_alone_is_whole(tmp_path: Path) -> None:
+    assert is_complete(write_checkpoint(tmp_path / "all"))
+    assert is_complete(write_checkpoint(tmp_path / "weights", only_model=True))
+
+
+def test_a_missing_shard_is_named(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path)
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert find_fault(folder) == "model.safetensors.index.json: model-00001-of-00002.safetensors is missing"
+
+
+def test_without_a_whole_checkpoint_there_is_none(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint-3").mkdir()
+    assert last_whole_checkpoint(tmp_path) is None
+    assert find_fault(tmp_path / "checkpoint-3") == "it has no trainer_state.json"
+
+
+def fail(error: Exception) -> Any:
+    raise error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(28, "No space left"), SafetensorError("I/O"), RuntimeError("PytorchStreamWriter failed writing file")],
+    ids=["Python", "safetensors", "torch"],
+)
+def test_what_cannot_be_written_is_named_and_what_was_written_is_removed(error: Exception, tmp_path: Path) -> None:
+    (tmp_path / "checkpoint-1").mkdir()
+    with (
+        pytest.raises(OSError, match=r"`.*checkpoint-1` must be written whole, but could not be \(.*Make room"),
+        writing(tmp_path / "checkpoint-1", remove_on_failure=True),
+    ):
+        fail(error)
+    assert not (tmp_path / "checkpoint-1").exists()
+
+
+def test_other_errors_pass_through(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"^something else$"), writing(tmp_path, remove_on_failure=True):
+        fail(RuntimeError("something else"))
+    assert tmp_path.exists()
+
+
+def test_a_full_disk_leaves_the_earlier_checkpoint_from_which_the_run_goes_on(tmp_path: Path) -> None:
+    settings = {**tiny_settings(tmp_path), "output_dir": tmp_path / "out", "eval_strategy": "no"}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def run(room: int, max_steps: int) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))  # the largest file, in bytes
+        try:
+            run_training(*parse_arguments(command_line(settings | {"max_steps": max_steps})))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    with pytest.MonkeyPatch.context() as patch:
+        from hf_seq2seq.training.trainer import Seq2SeqTransformerTrainer
+
+        original: Any = Seq2SeqTransformerTrainer._save_checkpoint
+
+        def save_the_second_with_little_room(self: Any, *args: Any) -> None:
+            if self.state.global_step == 6:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+            original(self, *args)
+
+        patch.setattr(Seq2SeqTransformerTrainer, "_save_checkpoint", save_the_second_with_little_room)
+        with pytest.raises(OSError, match=r"`.*checkpoint-6` must be written whole"):
+            run(limits[0], max_steps=9)
+    assert [path.name for path in list_checkpoints(tmp_path / "out")] == ["checkpoint-3"]
+    assert is_complete(tmp_path / "out" / "checkpoint-3")
+    run(limits[0], max_steps=9)
+    assert (tmp_path / "out" / "training_results.json").exists()

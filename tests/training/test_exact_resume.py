@@ -1,0 +1,190 @@
+"""A run that is killed and started again ends with the weights, bit for bit, of one that never stopped.
+
+https://github.com/huggingface/transformers/issues/40691, https://github.com/huggingface/transformers/pull/46628
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from killed_run import POINTS
+from reference.tiny_runs import Settings, command_line, tiny_settings
+from safetensors.torch import load_file
+
+from hf_seq2seq.training.arguments import parse_arguments
+from hf_seq2seq.training.run import run_training
+
+
+pytestmark = pytest.mark.filterwarnings("default:::hf_seq2seq")
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Three epochs of small batches, with dropout, accumulation, and evaluation by generation in between."""
+    return {
+        **tiny_settings(tmp_path_factory.mktemp("pairs")),
+        "tokens_per_batch": 200,
+        "max_steps": 9,
+        "gradient_accumulation_steps": 2,
+        "eval_steps": 3,
+        "predict_with_generate": True,
+        "generation_num_beams": 1,
+    }
+
+
+def run(settings: Settings, output_dir: Path, **overrides: Any) -> dict[str, torch.Tensor]:
+    """Runs to the end in this process and returns the final weights."""
+    arguments = command_line(settings | overrides | {"output_dir": output_dir})
+    run_training(*parse_arguments(arguments))
+    return load_file(output_dir / "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def straight(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
+    return run(settings, tmp_path_factory.mktemp("straight") / "out")
+
+
+def assert_same(weights: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert weights.keys() == expected.keys()
+    for name, weight in expected.items():
+        assert torch.equal(weights[name], weight), name
+
+
+def start(settings: Settings, output_dir: Path, point: str = "", **overrides: Any) -> "subprocess.Popen[str]":
+    script = str(Path(__file__).with_name("killed_run.py"))
+    arguments = command_line(settings | overrides | {"output_dir": output_dir})
+    return subprocess.Popen([sys.executable, script, point, *arguments], stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", POINTS)
+def test_a_run_killed_at_a_point_ends_with_the_same_weights(
+    point: str, settings: Settings, straight: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
+    process = start(settings, tmp_path / "out", point)
+    assert process.wait(120) == -signal.SIGKILL
+    assert not (tmp_path / "out" / "model.safetensors").exists()
+    assert_same(run(settings, tmp_path / "out"), straight)
+
+
+@pytest.mark.slow
+def test_a_run_killed_again_and_again_ends_with_the_same_weights(
+    settings: Settings, straight: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    for kill in range(3):
+        process = start(settings, out, save_steps=1)
+        seen = set(out.glob("checkpoint-*"))
+        while set(out.glob("checkpoint-*")) == seen and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(0.03 * kill)
+        process.kill()
+        process.wait(60)
+    assert_same(run(settings, out, save_steps=1), straight)
+
+
+def test_evaluation_in_between_changes_nothing(
+    settings: Settings, straight: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
+    without = run(settings, tmp_path / "out", eval_strategy="no", predict_with_generate=None, eval_steps=None)
+    assert_same(without, straight)
+
+
+def test_a_run_of_random_batches_goes_on_with_the_same_ones(settings: Settings, tmp_path: Path) -> None:
+    by_pairs = settings | {"tokens_per_batch": None, "per_device_train_batch_size": 7}
+    straight = run(by_pairs, tmp_path / "straight")
+    for last in (2, 6):  # updates: in the first epoch and in the second
+        out = tmp_path / f"stopped-{last}"
+        stop_after(last, by_pairs, out)
+        assert_same(run(by_pairs, out), straight)
+
+
+def stop_after(update: int, settings: Settings, output_dir: Path) -> None:
+    """Runs and stops as Ctrl-C does, after an update."""
+    from hf_seq2seq.training.interruption import StopOnSignal
+
+    class StopAfter(StopOnSignal):
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.global_step == update:
+                os.kill(os.getpid(), signal.SIGINT)
+            super().on_step_end(args, state, control, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hf_seq2seq.training.run.StopOnSignal", StopAfter)
+        with pytest.raises(
+            KeyboardInterrupt, match=rf"Stopped after update {update} of 9, with a checkpoint in .*same"
+        ):
+            run(settings, output_dir)
+
+
+def test_ctrl_c_saves_a_checkpoint_from_which_the_run_goes_on(
+    settings: Settings, straight: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
+    stop_after(4, settings, tmp_path / "out")
+    assert (tmp_path / "out" / "checkpoint-4").exists()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert_same(run(settings, tmp_path / "out"), straight)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_command_with_a_checkpoint(
+    number: signal.Signals, settings: Settings, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    process = start(
+        settings, out, max_steps=100_000, save_steps=50_000, eval_strategy="no", eval_steps=None, logging_steps=1
+    )
+    while not (out / "training_data.json").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(3)  # until the trainer listens
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"{number.name}: a checkpoint will be saved" in errors
+    assert "The same command goes on from there." in errors
+    assert len(list(out.glob("checkpoint-*"))) == 1
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "weights cut short": lambda folder: truncate(folder / "model.safetensors"),
+    "no weights": lambda folder: (folder / "model.safetensors").unlink(),
+    "optimizer cut short": lambda folder: truncate(folder / "optimizer.pt"),
+    "no optimizer": lambda folder: (folder / "optimizer.pt").unlink(),
+    "random numbers cut short": lambda folder: truncate(folder / "rng_state.pth"),
+    "no random numbers": lambda folder: (folder / "rng_state.pth").unlink(),
+    "schedule empty": lambda folder: (folder / "scheduler.pt").write_bytes(b""),
+    "trainer's state cut short": lambda folder: truncate(folder / "trainer_state.json"),
+    "no trainer's state": lambda folder: (folder / "trainer_state.json").unlink(),
+    "tokenizer cut short": lambda folder: truncate(folder / "tokenizer.json"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_checkpoint_is_left_out_with_a_warning_and_the_one_before_used(
+    damage: str,
+    settings: Settings,
+    straight: dict[str, torch.Tensor],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stop_after(7, settings, tmp_path / "out")
+    DAMAGES[damage](tmp_path / "out" / "checkpoint-7")
+    caplog.clear()
+    caplog.set_level("INFO", "hf_seq2seq")
+    weights = run(settings, tmp_path / "out")
+    assert f"{tmp_path / 'out' / 'checkpoint-7'} is left out: a kill or a full disk cut it short" in caplog.text
+    assert f"Going on from {tmp_path / 'out' / 'checkpoint-6'}" in caplog.text
+    assert_same(weights, straight)
