@@ -28,7 +28,6 @@ from hf_seq2seq.training import Seq2SeqTransformerTrainer, Seq2SeqTransformerTra
 
 
 PAIRS = 64  # in a batch of random or length-grouped pairs
-WARMUP = 5  # steps before any is measured
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,7 @@ class Settings:
     steps: int
     repeats: int
     sizes: ModelSizes
+    warmup: int = 5  # steps before any is measured
 
 
 @dataclass
@@ -91,9 +91,9 @@ class Memory:
 class Meter(TrainerCallback):
     """Takes the time between the end of the warm-up and the end of the last step, and the memory of one step more."""
 
-    def __init__(self, device: str, steps: int, *, measures_memory: bool, profiler: Any = None) -> None:
-        self.device, self.profiler = device, profiler
-        self.first, self.last = WARMUP, WARMUP + steps
+    def __init__(self, settings: Settings, *, measures_memory: bool = False, profiler: Any = None) -> None:
+        self.device, self.profiler = settings.device, profiler
+        self.first, self.last = settings.warmup, settings.warmup + settings.steps
         self.max_steps = self.last + measures_memory
         self.done = 0
         self.tokens: torch.Tensor | int = 0
@@ -206,7 +206,7 @@ def train(
 ) -> Measurement:
     """Trains a new model for `settings.steps` after a warm-up; see `make_trainer` for the arguments."""
     torch.set_num_threads(settings.threads)
-    meter = Meter(settings.device, settings.steps, measures_memory=measures_memory, profiler=profiler)
+    meter = Meter(settings, measures_memory=measures_memory, profiler=profiler)
     trainer = make_trainer(kind, settings, data, tokenizer, max_steps=meter.max_steps, **options)
     trainer.meter = meter
     trainer.add_callback(meter)

@@ -44,7 +44,7 @@ from benchmark_report import (
     spread,
     table,
 )
-from benchmark_run import PAIRS, WARMUP, Measurement, Settings, make_trainer, train
+from benchmark_run import PAIRS, Measurement, Settings, make_trainer, train
 from datasets import Dataset
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerFast
@@ -56,7 +56,7 @@ from hf_seq2seq.tokenization import train_tokenizer
 PARTS = ("throughput", "padding", "memory", "growth", "processes")
 LENGTHS, VOCABULARIES = (32, 64, 128, 256, 512), (8_000, 16_000, 32_000, 64_000)
 GROWTH_TOKENS = {"cpu": 2048, "cuda": 8192}  # in a batch
-GROWTH_STEPS = {"cpu": 3, "cuda": 20}
+GROWTH_STEPS = {"cpu": (1, 3), "cuda": (5, 20)}  # of the warm-up, and timed
 
 # How each way to train makes its batches; `tokens_per_batch` is filled in once the data is known.
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -142,18 +142,18 @@ def synthetic_pairs(num_pairs: int, length: int, vocab_size: int) -> list[dict[s
 
 def train_synthetic(kind: str, settings: Settings, rows: int, length: int) -> Measurement:
     """Trains on batches of `rows` pairs of `length` tokens, and measures the memory too."""
-    data = synthetic_pairs(rows * (WARMUP + settings.steps + 1), length, settings.sizes.vocab_size)
+    data = synthetic_pairs(rows * (settings.warmup + settings.steps + 1), length, settings.sizes.vocab_size)
     return train(kind, settings, data, measures_memory=True, per_device_train_batch_size=rows)
 
 
 def measure_memory(settings: Settings) -> dict[str, Any]:
     """Measures a step of either model in a process of its own."""
-    sizes = replace(settings.sizes, vocab_size=MEMORY_VOCABULARY)
+    settings = replace(settings, steps=1, warmup=1, sizes=replace(settings.sizes, vocab_size=MEMORY_VOCABULARY))
     results: dict[str, Any] = {}
     for kind in MODEL_MAKERS:
         context = get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=context) as process:
-            task = process.submit(train_synthetic, kind, replace(settings, sizes=sizes, steps=1), *MEMORY_SHAPE)
+            task = process.submit(train_synthetic, kind, settings, *MEMORY_SHAPE)
             results[kind] = task.result().memory
         tell(f"memory, {kind}: {results[kind] / 2**20:,.0f} MiB")
     return results
@@ -161,12 +161,13 @@ def measure_memory(settings: Settings) -> dict[str, Any]:
 
 def measure_growth(settings: Settings) -> dict[str, Any]:
     """Measures a step of either model in turn, with growing texts and with growing vocabularies."""
-    tokens, steps = GROWTH_TOKENS[settings.device], GROWTH_STEPS[settings.device]
+    tokens, (warmup, steps) = GROWTH_TOKENS[settings.device], GROWTH_STEPS[settings.device]
     cases = [("length", length, length, settings.sizes.vocab_size) for length in LENGTHS]
     cases += [("vocabulary", vocab_size, MEMORY_SHAPE[1], vocab_size) for vocab_size in VOCABULARIES]
     results: dict[str, Any] = {"length": {}, "vocabulary": {}}
     for axis, value, length, vocab_size in cases:
-        case = replace(settings, steps=steps, sizes=replace(settings.sizes, vocab_size=vocab_size))
+        sizes = replace(settings.sizes, vocab_size=vocab_size)
+        case = replace(settings, warmup=warmup, steps=steps, sizes=sizes)
         found: dict[str, Any] = {kind: {"seconds": [], "memory": []} for kind in MODEL_MAKERS}
         for _ in range(settings.repeats):
             for kind in MODEL_MAKERS:

@@ -174,10 +174,7 @@ class TokenBudgetStream(IterableDataset[list[dict[str, Any]]]):
         """Yield the rows of this rank again and again."""
         while True:
             is_empty = True
-            # As Arrow tables, which pass through the stream much faster than rows do.
-            tables = self._stream.with_format("arrow").iter(batch_size=1000)
-            rows = (row for table in tables for row in table.to_pylist())
-            for number, row in enumerate(rows):
+            for number, row in enumerate(self._stream):
                 is_empty = False
                 length = max(len(row["input_ids"]), len(row["labels"]))
                 if length > self.tokens_per_batch:

@@ -27,7 +27,8 @@ Counts = NDArray[np.int64]
 Judge = Callable[[Any], NDArray[np.int64]]
 
 # A batch that is not full shows the end of a stream. As this is a prime, a round number of pairs ends with such a one.
-STREAM_BATCH_SIZE = 997
+# Small, since the datasets library gives each row a key made from those of all rows in its batch: larger is slower.
+STREAM_BATCH_SIZE = 199
 
 FIRST_REPORT = 10_000  # in pairs of a stream
 
@@ -46,7 +47,7 @@ def filter_pairs(
     The number of pairs that a rule drops is logged, if there are any. A pair that several rules would drop counts for
     the first of these: length, ratio, identical sides, duplicates. A stream is filtered while it is read, and tells
     its numbers when the pairs read pass 10,000, 100,000 and so on, and at its end (but not where it ends after a
-    multiple of 997 pairs, which looks like any other place).
+    multiple of 199 pairs, which looks like any other place).
 
     Args:
         dataset: pairs in the text columns "source" and "target", as `load_parallel` returns them.
@@ -216,11 +217,9 @@ def drop_pairs(dataset: "Dataset | IterableDataset", judge: Judge, tally: Tally)
     from datasets import IterableDataset
 
     if isinstance(dataset, IterableDataset):
-        keeps = partial(_keeps, judge=judge, tally=tally)
-        kept = dataset.with_format("arrow").filter(
-            keeps, with_indices=True, batched=True, batch_size=STREAM_BATCH_SIZE
-        )
-        return kept.with_format(None)
+        schema = dataset.features.arrow_schema
+        keeps = partial(_keeps, judge=judge, tally=tally, schema=schema)
+        return dataset.filter(keeps, with_indices=True, batched=True, batch_size=STREAM_BATCH_SIZE)
     # Arrow does this fast enough to need no cache, and so the numbers are told in each run.
     verdicts = [judge(table) for table in dataset.with_format("arrow").iter(batch_size=100_000)]
     is_kept = np.concatenate([np.zeros(0, dtype=np.int64), *verdicts]) == 0
@@ -230,9 +229,10 @@ def drop_pairs(dataset: "Dataset | IterableDataset", judge: Judge, tally: Tally)
     return dataset if is_kept.all() else dataset.select(np.flatnonzero(is_kept))
 
 
-def _keeps(table: Any, indices: list[int], judge: Judge, tally: Tally) -> Any:
+def _keeps(batch: dict[str, list[Any]], indices: list[int], judge: Judge, tally: Tally, schema: Any) -> list[bool]:
     import pyarrow as pa
 
-    verdicts = judge(table)
+    verdicts = judge(pa.Table.from_pydict(batch, schema=schema))
     tally.add_of_stream(verdicts, indices)
-    return pa.array(verdicts == 0)
+    keeps: list[bool] = (verdicts == 0).tolist()
+    return keeps

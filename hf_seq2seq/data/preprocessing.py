@@ -9,7 +9,7 @@ import numpy as np
 from datasets import Dataset, Features, IterableDataset, List, Value
 from datasets.fingerprint import Hasher
 
-from .filtering import STREAM_BATCH_SIZE, Tally, drop_pairs
+from .filtering import STREAM_BATCH_SIZE, Tally
 
 
 if TYPE_CHECKING:
@@ -139,46 +139,44 @@ def _cache_key(dataset: Dataset, tokenizer: "PreTrainedTokenizerBase") -> str | 
 def _tokenize_stream(
     stream: IterableDataset, tokenizer: "PreTrainedTokenizerBase", max_length: int, over_long: str
 ) -> IterableDataset:
-    tokenized = stream.with_format("arrow").map(
-        _encode_table,
-        batched=True,
-        batch_size=STREAM_BATCH_SIZE,
-        fn_kwargs={"tokenizer": tokenizer},
-        features=_features(),
+    nothing_left = (
+        f"`max_length` must leave at least one pair, but is {max_length} while all pairs have more tokens. Raise it, "
+        "or set `over_long` to 'truncate'."
     )
-    report = partial(_report_over_long, over_long, max_length)
-    if over_long == "drop":
-        nothing_left = (
-            f"`max_length` must leave at least one pair, but is {max_length} while all pairs have more tokens. Raise "
-            "it, or set `over_long` to 'truncate'."
-        )
-        tally = Tally(num_reasons=1, report=report, nothing_left=nothing_left)
-        return drop_pairs(tokenized, partial(_judge_lengths, max_length=max_length), tally)
-    return tokenized.with_format(None).map(
-        _truncate_and_tell,
+    tally = Tally(
+        num_reasons=1,
+        report=partial(_report_over_long, over_long, max_length),
+        nothing_left=nothing_left if over_long == "drop" else None,
+    )
+    # In one function, since each step of a stream costs time for every row.
+    return stream.map(
+        _encode_and_fit,
         with_indices=True,
         batched=True,
         batch_size=STREAM_BATCH_SIZE,
-        fn_kwargs={"max_length": max_length, "tally": Tally(num_reasons=1, report=report)},
+        fn_kwargs={"tokenizer": tokenizer, "max_length": max_length, "over_long": over_long, "tally": tally},
         features=_features(),
+        remove_columns=stream.column_names or ["source", "target"],
     )
 
 
-def _judge_lengths(table: Any, max_length: int) -> "NDArray[np.int64]":
-    lengths: NDArray[np.int32] = table["length"].to_numpy()
-    return (lengths > max_length).astype(np.int64)
-
-
-def _truncate_and_tell(batch: dict[str, Any], indices: list[int], max_length: int, tally: Tally) -> dict[str, Any]:
-    tally.add_of_stream((np.array(batch["length"]) > max_length).astype(np.int64), indices)
-    return _truncate(batch, max_length)
-
-
-def _encode_table(table: Any, tokenizer: "PreTrainedTokenizerBase") -> Any:
-    import pyarrow as pa
-
-    texts = {side: table[side].to_pylist() for side in ("source", "target")}
-    return pa.Table.from_pydict(_encode(texts, tokenizer), schema=_features().arrow_schema)
+def _encode_and_fit(
+    batch: dict[str, Any],
+    indices: list[int],
+    tokenizer: "PreTrainedTokenizerBase",
+    max_length: int,
+    over_long: str,
+    tally: Tally,
+) -> dict[str, Any]:
+    encoded = _encode(batch, tokenizer)
+    is_over_long = [length > max_length for length in encoded["length"]]
+    tally.add_of_stream(np.array(is_over_long, dtype=np.int64), indices)
+    if over_long == "truncate":
+        return _truncate(encoded, max_length)
+    return {
+        name: [value for value, drop in zip(values, is_over_long, strict=True) if not drop]
+        for name, values in encoded.items()
+    }
 
 
 def _encode(batch: dict[str, Any], tokenizer: "PreTrainedTokenizerBase") -> dict[str, Any]:

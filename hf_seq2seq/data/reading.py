@@ -377,6 +377,8 @@ def _select_columns(
     """Return the two columns, also nested ones, as "source" and "target"."""
     from datasets import Features, IterableDataset, Value
 
+    from .filtering import STREAM_BATCH_SIZE
+
     features = dataset.features
     if features is None:  # a stream of a format without types
         import pyarrow as pa
@@ -398,6 +400,7 @@ def _select_columns(
         return dataset.map(
             partial(_pick_texts, columns=columns, name=name),
             batched=True,
+            batch_size=STREAM_BATCH_SIZE,
             features=_text_features(),
             remove_columns=list(features),
         )

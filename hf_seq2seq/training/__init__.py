@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .arguments import DataArguments, ModelArguments, Seq2SeqTransformerTrainingArguments, parse_arguments
+    from .averaging import average_checkpoints
     from .metrics import generation_metrics, score
     from .run import run_training
     from .schedule import paper_learning_rate
@@ -18,6 +19,7 @@ _LAZY = {
     "ModelArguments": ".arguments",
     "Seq2SeqTransformerTrainer": ".trainer",
     "Seq2SeqTransformerTrainingArguments": ".arguments",
+    "average_checkpoints": ".averaging",
     "generation_metrics": ".metrics",
     "paper_learning_rate": ".schedule",
     "parse_arguments": ".arguments",
@@ -37,6 +39,7 @@ __all__ = [
     "ModelArguments",
     "Seq2SeqTransformerTrainer",
     "Seq2SeqTransformerTrainingArguments",
+    "average_checkpoints",
     "generation_metrics",
     "paper_learning_rate",
     "parse_arguments",

@@ -283,7 +283,7 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
     label_smoothing_factor: float = _option("Share of the target distribution spread over the vocabulary.", 0.1)
     logging_steps: float = _option("Updates between log lines, or below 1 their share of all updates.", 50)
     eval_steps: float | None = _option("Updates between evaluations, or below 1 their share of all updates.", 500)
-    save_total_limit: int | None = _option("The most checkpoints to keep.", 3)
+    save_total_limit: int | None = _option("The most checkpoints to keep.", 5)
     logging_nan_inf_filter: bool = _option("Whether the log hides losses that are not numbers.", False)
     ddp_find_unused_parameters: bool | None = _option(
         "Whether processes look for parameters without a gradient after each batch; the model has none.", False

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from hf_seq2seq.loading import PathLike, load_model, load_tokenizer
+from hf_seq2seq.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 
 from .checkpoints import is_complete, list_checkpoints, writing
 
@@ -21,10 +22,7 @@ dropout attention_dropout activation_dropout use_cache _name_or_path transformer
 
 
 def average_checkpoints(checkpoints: Sequence[PathLike], output_dir: PathLike) -> None:
-    """Saves the model whose every parameter is the mean of the checkpoints': Vaswani et al. (2017), section 6.1.
-
-    The paper's base models are averages of the last 5 checkpoints, which were written at 10-minute intervals. The sum
-    is float64, the mean has the type of the saved weights. Tokenizer and generation settings are the last one's.
+    """Saves the average of checkpoints, as `average_weights` makes it, with the last one's tokenizer.
 
     Args:
         checkpoints: Folders of models that differ in nothing but their weights.
@@ -32,14 +30,32 @@ def average_checkpoints(checkpoints: Sequence[PathLike], output_dir: PathLike) -
 
     Raises:
         OSError: If a folder or a file of it is missing, or the average cannot be written, **or**
-        ValueError: If there is no checkpoint, one is given twice, is damaged or has another config than the first, or
-            `output_dir` holds something.
+        ValueError: As `average_weights` does, or if `output_dir` holds something.
+    """
+    _check_output_dir(Path(output_dir))
+    model = average_weights(checkpoints)
+    tokenizer = load_tokenizer(checkpoints[-1])
+    with writing(output_dir, remove_on_failure=True):
+        model.save_pretrained(output_dir)
+        tokenizer.save_pretrained(output_dir)
+
+
+def average_weights(checkpoints: Sequence[PathLike]) -> Seq2SeqTransformerForConditionalGeneration:
+    """Returns the model whose every parameter is the mean of the checkpoints': Vaswani et al. (2017), section 6.1.
+
+    The paper's base models are averages of the last 5 checkpoints, which were written at 10-minute intervals. The sum
+    is float64, the mean has the type of the saved weights. Generation settings are the last one's.
+
+    Args:
+        checkpoints: Folders of models that differ in nothing but their weights.
+
+    Raises:
+        OSError: If a folder or a file of it is missing, **or**
+        ValueError: If there is no checkpoint, one is given twice, is damaged or has another config than the first.
     """
     if not checkpoints:
         raise ValueError("`checkpoints` must name at least one folder, but is empty.")
     _check_each_is_another(checkpoints)
-    _check_output_dir(Path(output_dir))
-    tokenizer = load_tokenizer(checkpoints[-1])
     totals: dict[str, torch.Tensor] = {}
     first_fields: dict[str, Any] = {}
     for checkpoint in checkpoints:
@@ -53,9 +69,7 @@ def average_checkpoints(checkpoints: Sequence[PathLike], output_dir: PathLike) -
             totals[name] += parameter.detach()
     for name, parameter in model.named_parameters():
         parameter.data.copy_(totals.pop(name) / len(checkpoints))
-    with writing(output_dir, remove_on_failure=True):
-        model.save_pretrained(output_dir)
-        tokenizer.save_pretrained(output_dir)
+    return model
 
 
 def last_checkpoints(run_dir: PathLike, number: int) -> list[Path]:

@@ -111,5 +111,5 @@ def writing(folder: PathLike, *, remove_on_failure: bool = False) -> Iterator[No
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise OSError(
             f"`{folder}` must be written whole, but could not be ({reason}). Earlier checkpoints are untouched. Make "
-            "room on the disk, and run the same command again to go on from the last of them."
+            "room on the disk, and run the same command again."
         ) from error

@@ -33,23 +33,23 @@ def describe_plan(
         share of `padding` in them (None for random batches), `updates` in all, `epochs`, `parameters` and
         `memory_gib`, an estimate of what training takes on one device.
     """
-    sides = [np.asarray([len(ids) for ids in dataset[side]]) for side in ("input_ids", "labels")]
-    longest = int(max(side.max() for side in sides))
+    source, target = (np.asarray([len(ids) for ids in dataset[side]]) for side in ("input_ids", "labels"))
+    longest = int(max(source.max(), target.max()))
     ranks, padding = args.world_size, None
     if args.tokens_per_batch is None:
         rows = min(args.per_device_train_batch_size, len(dataset))
         batches = math.ceil(len(dataset) / (rows * ranks)) * ranks
     else:
-        sampler = TokenBudgetBatchSampler(*sides, args.tokens_per_batch, num_ranks=ranks)
+        sampler = TokenBudgetBatchSampler(source, target, args.tokens_per_batch, num_ranks=ranks)
         rows, batches = args.tokens_per_batch // longest, len(sampler)
-        padded = sum(len(rows) * side[rows].max() for rows in sampler for side in sides)
-        padding = float(1 - sum(side.sum() for side in sides) / padded)
+        padded = sum(len(batch) * (source[batch].max() + target[batch].max()) for batch in sampler)
+        padding = float(1 - (source.sum() + target.sum()) / padded)
     updates_an_epoch = math.ceil(batches / ranks / args.gradient_accumulation_steps)
     updates = args.max_steps if args.max_steps > 0 else math.ceil(updates_an_epoch * args.num_train_epochs)
     return {
         "pairs": len(dataset),
-        "source_tokens": int(sides[0].sum()),
-        "target_tokens": int(sides[1].sum()),
+        "source_tokens": int(source.sum()),
+        "target_tokens": int(target.sum()),
         "longest": longest,
         "batches": batches,
         "padding": padding,
@@ -91,6 +91,6 @@ def estimate_memory(
     alive: list[torch.Tensor] = []
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         twin.model(ids, decoder_input_ids=ids, use_cache=False)
-    vocab_size, d_model = model.config.decoder_vocab_size, model.config.d_model
+    vocab_size, d_model = model.lm_head.weight.shape
     loss = 4 * (2 * min(_LOSS_CHUNK, rows * length) * vocab_size + vocab_size * d_model + rows * length * d_model)
-    return 5 * 4 * model.num_parameters() + sum(kept.values()) + loss
+    return int(5 * 4 * model.num_parameters() + sum(kept.values()) + loss)

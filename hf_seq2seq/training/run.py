@@ -21,6 +21,7 @@ from .arguments import (
     ModelArguments,
     Seq2SeqTransformerTrainingArguments,
 )
+from .averaging import average_weights
 from .checkpoints import is_complete, list_checkpoints, writing
 from .interruption import StopOnSignal
 from .metrics import decode, generation_metrics, score
@@ -154,6 +155,11 @@ def _make_trainer(
         # Without generation there is nothing to score, and the logits of all pairs would be kept for it.
         compute_metrics=generation_metrics(tokenizer) if training_args.predict_with_generate else None,
     )
+    if training_args.average_checkpoints and (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+        raise ValueError(
+            f"`average_checkpoints` must be 0 where the model is sharded, but is {training_args.average_checkpoints} "
+            "instead. Average afterwards, with `hf-seq2seq average`."
+        )
     if training_args.early_stopping_patience is not None:
         trainer.add_callback(EarlyStoppingCallback(training_args.early_stopping_patience))
     return trainer
@@ -189,14 +195,12 @@ def _average(trainer: Seq2SeqTransformerTrainer, folder: RunFolder) -> None:
             *(number, len(checkpoints)),
         )
     if checkpoints:
-        from .averaging import average_weights
-
         trainer.model.load_state_dict(average_weights(checkpoints).state_dict())
 
 
 def _load_training_pairs(data_args: DataArguments, seed: int) -> Any:
     """Loads, filters and mixes the training corpora."""
-    columns = {"source_column": data_args.source_column, "target_column": data_args.target_column}
+    columns = _columns(data_args)
     options: dict[str, Any] = {"streaming": data_args.streaming}
     corpora = [
         load_parallel(source, target, **options)
@@ -210,12 +214,16 @@ def _load_training_pairs(data_args: DataArguments, seed: int) -> Any:
 
 
 def _load_validation_pairs(data_args: DataArguments) -> Any:
-    columns = {"source_column": data_args.source_column, "target_column": data_args.target_column}
+    columns = _columns(data_args)
     if data_args.validation_source is not None:
         return load_parallel(data_args.validation_source, data_args.validation_target)
     if data_args.validation_file is not None:
         return load_parallel(file=data_args.validation_file, **columns)
     return _load_dataset(data_args, data_args.validation_split or "validation", **columns)
+
+
+def _columns(data_args: DataArguments) -> dict[str, Any]:
+    return {"source_column": data_args.source_column, "target_column": data_args.target_column}
 
 
 def _load_dataset(data_args: DataArguments, split: str, **options: Any) -> Any:

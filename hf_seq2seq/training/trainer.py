@@ -2,7 +2,7 @@
 
 import logging
 import time
-from dataclasses import is_dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from transformers import (
 from transformers.trainer_utils import EvalLoopOutput, seed_worker
 
 from hf_seq2seq.data.batching import TokenBudgetBatchSampler, TokenBudgetStream
+from hf_seq2seq.data.collator import Seq2SeqCollator
 
 from .arguments import Seq2SeqTransformerTrainingArguments
 from .checkpoints import writing
@@ -59,6 +60,7 @@ class Seq2SeqTransformerTrainer(Seq2SeqTrainer):
 
     args: Seq2SeqTransformerTrainingArguments
     model: Any
+    processing_class: Any
 
     def __init__(self, model: PreTrainedModel | nn.Module | None = None, *args: Any, **kwargs: Any) -> None:
         use_cache = getattr(getattr(model, "config", None), "use_cache", None)
@@ -195,13 +197,13 @@ class Seq2SeqTransformerTrainer(Seq2SeqTrainer):
             "worker_init_fn": partial(seed_worker, num_workers=args.dataloader_num_workers, rank=args.process_index),
         }
 
-    def _get_dataloader(self, *args: Any, is_training: bool = False, **kwargs: Any) -> DataLoader[Any]:
+    def _get_dataloader(self, *args: Any, **kwargs: Any) -> DataLoader[Any]:
         """Makes a stock loader; for evaluation without the collator's BPE-dropout."""
-        collator = self.data_collator
-        if not is_training and is_dataclass(collator) and getattr(collator, "bpe_dropout", 0):
-            self.data_collator = replace(collator, bpe_dropout=0.0)  # type: ignore[type-var]
+        collator: Any = self.data_collator
+        if not kwargs.get("is_training") and isinstance(collator, Seq2SeqCollator):
+            self.data_collator = replace(collator, bpe_dropout=0.0)
         try:
-            return super()._get_dataloader(*args, is_training=is_training, **kwargs)
+            return super()._get_dataloader(*args, **kwargs)
         finally:
             self.data_collator = collator
 
@@ -221,11 +223,11 @@ class Seq2SeqTransformerTrainer(Seq2SeqTrainer):
         # Seq2SeqTrainer's own choice keeps the pairs that fill up the last batch, once for each process.
         self.gather_function = self.accelerator.gather_for_metrics
         if isinstance(self.model, FSDPModule):
-            register_fsdp_forward_method(self.model, "generate")  # else it finds the embeddings still in shards
+            register_fsdp_forward_method(self.model, "generate")  # type: ignore[arg-type]  # else it finds the embeddings still in shards
         devices = [self.args.device] if self.args.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
             self._limit_outputs(dataloader)
-            output = super().evaluation_loop(
+            output: Any = super().evaluation_loop(
                 dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
             )
         if self._row_losses:
@@ -234,7 +236,7 @@ class Seq2SeqTransformerTrainer(Seq2SeqTrainer):
         if self.args.predict_with_generate and output.predictions is not None:
             self._log_samples(dataloader.dataset, output)
         self._counted_since += time.perf_counter() - started
-        return output
+        return output  # type: ignore[no-any-return]
 
     def _limit_outputs(self, dataloader: DataLoader[Any]) -> None:
         """Sets the length that no output of an evaluation may exceed, the same for all batches."""
@@ -253,7 +255,7 @@ class Seq2SeqTransformerTrainer(Seq2SeqTrainer):
         prediction_loss_only: bool,
         ignore_keys: list[str] | None = None,
         **gen_kwargs: Any,
-    ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    ) -> tuple[Any, torch.Tensor | None, torch.Tensor | None]:
         """Returns the loss of a batch, generated ids (B, T) or logits (B, T, V), and its labels (B, T)."""
         labels = inputs.get("labels")
         if labels is None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from benchmark_models import MODEL_MAKERS, OURS, PEER, ModelSizes
 from benchmark_report import OURS_BUDGET, PEER_GROUPED, PEER_RANDOM, table
-from benchmark_run import WARMUP, Memory, Meter, Settings, train
+from benchmark_run import Memory, Meter, Settings, train
 from benchmark_training import PARTS, choose_budget, count_padding, main, synthetic_pairs
 from datasets import Dataset
 
@@ -106,17 +106,17 @@ def test_both_models_have_the_same_weights_but_for_the_projections_biases_and_po
 
 
 def test_the_meter_counts_the_real_tokens_of_the_timed_steps_alone() -> None:
-    meter = Meter("cpu", steps=2, measures_memory=False)
+    meter = Meter(SETTINGS)
     state: Any = None
     for step in range(meter.max_steps):
         meter.on_step_begin(None, state, state)
-        meter.count(torch.tensor([[1, 1, -100], [1, -100, -100]]) if step >= WARMUP else torch.ones(9))
+        meter.count(torch.tensor([[1, 1, -100], [1, -100, -100]]) if step >= SETTINGS.warmup else torch.ones(9))
         meter.on_step_end(None, state, state)
     assert (meter.measurement().tokens, meter.measurement().steps) == (6, 2)
 
 
 def test_a_run_counts_all_places_of_synthetic_pairs_and_measures_memory_after_the_timed_steps() -> None:
-    data = synthetic_pairs(4 * (WARMUP + 3), length=6, vocab_size=300)
+    data = synthetic_pairs(4 * (SETTINGS.warmup + 3), length=6, vocab_size=300)
     measured = train(OURS, SETTINGS, data, measures_memory=True, per_device_train_batch_size=4)
     assert measured.tokens == 2 * 4 * 6
     assert measured.memory is not None

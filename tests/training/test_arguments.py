@@ -255,6 +255,6 @@ def test_lower_is_better_for_ter_and_scores_need_generation() -> None:
 
 
 def test_as_many_checkpoints_are_kept_as_are_averaged() -> None:
-    assert training_arguments(average_checkpoints=5).save_total_limit == 5
-    assert training_arguments(average_checkpoints=2).save_total_limit == 3
+    assert training_arguments(average_checkpoints=7).save_total_limit == 7
+    assert training_arguments(average_checkpoints=2).save_total_limit == 5
     assert training_arguments(average_checkpoints=2, save_total_limit=None).save_total_limit is None

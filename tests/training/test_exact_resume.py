@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 import torch
-from killed_run import POINTS
 from reference.tiny_runs import Settings, command_line, tiny_settings
 from safetensors.torch import load_file
+from training.killed_run import POINTS
 
 from hf_seq2seq.training.arguments import parse_arguments
 from hf_seq2seq.training.run import run_training
@@ -158,7 +158,7 @@ def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-DAMAGES: dict[str, Callable[[Path], None]] = {
+DAMAGES: dict[str, Callable[[Path], object]] = {
     "weights cut short": lambda folder: truncate(folder / "model.safetensors"),
     "no weights": lambda folder: (folder / "model.safetensors").unlink(),
     "optimizer cut short": lambda folder: truncate(folder / "optimizer.pt"),

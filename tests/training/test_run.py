@@ -279,7 +279,7 @@ def test_the_final_model_can_be_the_average_of_the_last_checkpoints(settings: Se
     fourth, sixth, final = (load_file(tmp_path / "out" / name / "model.safetensors") for name in names)
     for name, weight in final.items():
         torch.testing.assert_close(weight, (fourth[name] + sixth[name]) / 2)
-    assert not torch.equal(fourth["lm_head.weight"], sixth["lm_head.weight"])
+    assert any(not torch.equal(fourth[name], weight) for name, weight in sixth.items())
 
 
 def test_fewer_checkpoints_than_are_to_be_averaged_are_averaged_with_a_warning(

@@ -422,8 +422,8 @@ def test_bpe_dropout_is_for_training_alone(dataset: Dataset, tmp_path: Path) -> 
     model = tiny_model(vocab_size=280)
     trainer = make_trainer(model, dataset, tokenizer, tmp_path)
     trainer.data_collator = Seq2SeqCollator(tokenizer, model=model, bpe_dropout=0.5)
-    assert trainer.get_train_dataloader().collate_fn.bpe_dropout == 0.5
-    assert trainer.get_eval_dataloader().collate_fn.bpe_dropout == 0.0
+    collators: list[Any] = [trainer.get_train_dataloader().collate_fn, trainer.get_eval_dataloader().collate_fn]
+    assert [collator.bpe_dropout for collator in collators] == [0.5, 0.0]
 
 
 Batches = list[list[tuple[int, int]]]

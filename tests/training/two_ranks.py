@@ -139,7 +139,7 @@ def main(folder: Path) -> None:
     """Does all of it on this rank."""
     straight = train_by_tokens(folder / "straight")
     middle = len(straight) // 2 + 2
-    parts = {"folder": folder / "parts", "save_strategy": "steps"}
+    parts: dict[str, Any] = {"folder": folder / "parts", "save_strategy": "steps"}
     results = {
         "straight": straight,
         "first": train_by_tokens(**parts, max_steps=middle, save_steps=middle),
