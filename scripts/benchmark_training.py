@@ -55,7 +55,7 @@ from hf_seq2seq.tokenization import train_tokenizer
 
 PARTS = ("throughput", "padding", "memory", "growth", "processes")
 LENGTHS, VOCABULARIES = (32, 64, 128, 256, 512), (8_000, 16_000, 32_000, 64_000)
-GROWTH_TOKENS = {"cpu": 2048, "cuda": 8192}  # in a batch
+GROWTH_TOKENS = {"cpu": 1024, "cuda": 8192}  # in a batch
 GROWTH_STEPS = {"cpu": (1, 3), "cuda": (5, 20)}  # of the warm-up, and timed
 
 # How each way to train makes its batches; `tokens_per_batch` is filled in once the data is known.

@@ -229,6 +229,7 @@ def test_a_window_holds_10_000_pairs_or_more_if_50_batches_need_them() -> None:
         batches = iter(TokenBudgetStream(rows, budget))
         first = [number for batch in islice(batches, 10 * window // budget) for number in numbers(batch)]
         assert sorted(first) == list(range(window))
+        assert max(first[: window // 10]) > 0.9 * window  # one window, not several
 
 
 @pytest.mark.parametrize("num_workers", [0, 1, 2])
