@@ -210,7 +210,11 @@ def _load_training_pairs(data_args: DataArguments, seed: int) -> Any:
     if data_args.dataset_name is not None:
         split = data_args.train_split or "train"
         corpora.append(_load_dataset(data_args, split, **columns, **options))
-    return filter_pairs(mix_corpora(corpora, data_args.corpus_weights, seed=seed), **data_args.filters)
+    if data_args.corpus_weights is None:
+        return filter_pairs(mix_corpora(corpora), **data_args.filters)
+    # Weights repeat pairs of small corpora, which are no duplicates to drop.
+    filtered = [filter_pairs(corpus, **data_args.filters) for corpus in corpora]
+    return mix_corpora(filtered, data_args.corpus_weights, seed=seed)
 
 
 def _load_validation_pairs(data_args: DataArguments) -> Any:

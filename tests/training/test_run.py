@@ -326,6 +326,17 @@ def test_corpora_are_mixed_and_filtered(settings: Settings, tmp_path: Path) -> N
     assert plan["pairs"] == len(pairs | {("one", "eins")})
 
 
+def test_pairs_that_weights_repeat_are_no_duplicates(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "few.tsv").write_text("six\tsechs\nsix\tsechs\n", encoding="utf-8")
+    mixed = {"train_file": tmp_path / "few.tsv", "drop_duplicates": True, "corpus_weights": "1 1"}
+    arguments = command_line(settings | mixed | {"output_dir": tmp_path / "out", "dry_run": True})
+    weights = arguments.index("--corpus_weights=1 1")
+    arguments[weights : weights + 1] = ["--corpus_weights", "1", "1"]
+    plan = run_training(*parse_arguments(arguments))
+    sides = (Path(settings[f"train_{side}"]).read_text().splitlines() for side in ("source", "target"))
+    assert plan["pairs"] > 1.5 * len(set(zip(*sides, strict=True)))
+
+
 def test_a_stream_is_trained_on_for_as_many_updates_as_are_asked_for(settings: Settings, tmp_path: Path) -> None:
     results = run(settings, tmp_path / "out", streaming=True, max_steps=30)
     assert results["num_steps"] == 30

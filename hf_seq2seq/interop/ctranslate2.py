@@ -1,0 +1,286 @@
+"""Write a model as CTranslate2 reads it, a C++ engine that translates on CPUs and GPUs without torch.
+
+Shapes: D d_model, H heads, K width of a head's keys, P width that heads are padded to, V vocabulary.
+"""
+
+import math
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
+
+from hf_seq2seq.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
+
+from .onnx import check_model, new_folder, save_generation_config
+
+
+try:
+    from ctranslate2.converters import Converter
+    from ctranslate2.converters.utils import fuse_linear
+    from ctranslate2.specs import TransformerSpec
+    from ctranslate2.specs.common_spec import Activation, LinearSpec
+    from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
+    from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec
+except ImportError as error:
+    raise ImportError(
+        "`to_ctranslate2` needs the package ctranslate2, which is not installed. Run "
+        "`pip install 'hf-seq2seq[export]'`."
+    ) from error
+
+
+# CTranslate2's name of each function of transformers' ACT2FN that it has.
+ACTIVATIONS = {
+    "gelu": Activation.GELU,
+    "gelu_accurate": Activation.GELUTanh,
+    "gelu_fast": Activation.GELUTanh,
+    "gelu_new": Activation.GELUTanh,
+    "gelu_python": Activation.GELU,
+    "gelu_python_tanh": Activation.GELUTanh,
+    "gelu_pytorch_tanh": Activation.GELUTanh,
+    "quick_gelu": Activation.GELUSigmoid,
+    "relu": Activation.RELU,
+    "sigmoid": Activation.Sigmoid,
+    "silu": Activation.SWISH,
+    "swish": Activation.SWISH,
+    "tanh": Activation.Tanh,
+}
+
+# Settings of `generate()` that change its output and that CTranslate2 knows under no name.
+_UNKNOWN_SETTINGS = ("forced_bos_token_id", "begin_suppress_tokens", "sequence_bias", "encoder_no_repeat_ngram_size")
+
+# Rows of the table of positions that a model with sinusoids gets at least; CTranslate2 computes none beyond it.
+_NUM_POSITIONS = 1024
+
+# Added to the logits of tokens that are never to be written. CTranslate2 has no other way to store that with a model.
+_BANNED = -1e9
+
+
+def to_ctranslate2(
+    model: Seq2SeqTransformerForConditionalGeneration,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: str | os.PathLike[str],
+    quantization: str | None = None,
+) -> None:
+    """Write a model and its tokenizer as a CTranslate2 model.
+
+    The ids that `ctranslate2.Translator.translate_batch` gives for the tokens of a source, its end token included,
+    are those of `generate()` with `early_stopping=True` and `renormalize_logits=True` where it is called with
+    `return_end_token=True`, so that the end token counts in the length penalty as it does in transformers, with
+    `max_input_length=0`, `min_decoding_length=0`, and `max_decoding_length` being `max_length - 1`.
+
+    The folder holds model.bin, config.json and vocabularies for CTranslate2, generation_config.json, and the
+    tokenizer's files. In config.json are also `pad_token` and `max_position_embeddings`, the most tokens that a source
+    or an output may have.
+
+    Args:
+        model: The model. It is left as it is.
+        tokenizer: The tokenizer it was trained with.
+        folder: A new or empty folder.
+        quantization: The type of the stored weights, such as "int8"; by default float32.
+
+    Raises:
+        ValueError: If the folder is not empty, `quantization` is no type of CTranslate2's, or the model has parts that
+            CTranslate2 has not, **or**
+        TypeError: If the model is of another kind.
+    """
+    check_model(model)
+    if quantization is not None and quantization not in ACCEPTED_MODEL_TYPES:
+        raise ValueError(
+            f"`quantization` must be one of {', '.join(ACCEPTED_MODEL_TYPES)}, or None, but is {quantization!r} "
+            "instead."
+        )
+    problems = _unknown_parts(model, tokenizer)
+    if problems:
+        raise ValueError(
+            "The model must have no parts that CTranslate2 lacks, but "
+            f"{'; '.join(problems)}. Change them, or export it to ONNX."
+        )
+    with new_folder(folder) as unfinished:
+        tokenizer.save_pretrained(unfinished)
+        save_generation_config(model, unfinished, early_stopping=True)
+        _Converter(model, tokenizer).convert_into(unfinished, quantization)
+
+
+class _Converter(Converter):  # type: ignore[misc]  # ctranslate2 has no types
+    """CTranslate2's way to write a model: `_load` describes it."""
+
+    def __init__(self, model: Seq2SeqTransformerForConditionalGeneration, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+
+    def convert_into(self, folder: os.PathLike[str], quantization: str | None) -> None:
+        """Writes into a folder that exists and holds other files, which `convert` would refuse or delete."""
+        spec = self._load()
+        spec.validate()
+        spec.optimize(quantization=quantization)
+        spec.save(folder)
+
+    def _load(self) -> TransformerSpec:
+        model, config = self._model.model, self._model.config
+        shared = {"pre_norm": config.norm_position == "pre", "activation": ACTIVATIONS[config.activation_function]}
+        encoder = TransformerEncoderSpec(config.encoder_layers, config.encoder_attention_heads, **shared)
+        decoder = TransformerDecoderSpec(config.decoder_layers, config.decoder_attention_heads, **shared)
+        _set_stack(encoder, model.encoder)
+        _set_stack(decoder, model.decoder)
+        decoder.projection.weight = _copy(self._model.lm_head.weight)
+        decoder.projection.bias = _projection_bias(self._model)
+        spec = TransformerSpec(encoder, decoder)
+        self._set_vocabularies(spec)
+        return spec
+
+    def _set_vocabularies(self, spec: TransformerSpec) -> None:
+        model, config, settings = self._model, spec.config, self._model.generation_config
+        source = _tokens(self._tokenizer.get_vocab(), model.config.vocab_size)
+        target = _tokens(_target_vocab(self._tokenizer), model.config.decoder_vocab_size or 0)
+        spec.register_source_vocabulary(source)
+        spec.register_target_vocabulary(target)
+        config.decoder_start_token = target[settings.decoder_start_token_id]
+        config.eos_token = target[_end_tokens(model)[0]]
+        config.bos_token = config.decoder_start_token
+        # CTranslate2 appends an unknown token that is not there, and then the sizes differ.
+        config.unk_token = self._tokenizer.unk_token if self._tokenizer.unk_token in target else config.eos_token
+        config.layer_norm_epsilon = model.model.encoder.layers[0].final_layer_norm.eps
+        config.add_source_eos = False  # our tokenizers end a source themselves
+        config.add_attribute("pad_token", target[model.config.pad_token_id])
+        config.add_attribute("max_position_embeddings", len(spec.encoder.position_encodings.encodings))
+
+
+def _unknown_parts(model: Seq2SeqTransformerForConditionalGeneration, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Names everything about the model, its settings and its tokenizer that CTranslate2 cannot represent."""
+    config, settings = model.config, model.generation_config
+    problems = []
+    if config.activation_function not in ACTIVATIONS:
+        problems.append(f"`activation_function` is {config.activation_function!r} (it has {', '.join(ACTIVATIONS)})")
+    if settings.decoder_start_token_id is None:
+        problems.append("`decoder_start_token_id` is None")
+    if len(_end_tokens(model)) != 1:
+        problems.append(f"`eos_token_id` is {settings.eos_token_id} (it has exactly one end token)")
+    phrases = [ids for ids in settings.bad_words_ids or [] if len(ids) > 1]
+    if phrases:
+        problems.append(f"`bad_words_ids` holds {phrases[0]} (single tokens can be banned, not sequences)")
+    problems += [
+        f"`{name}` is {getattr(settings, name)}" for name in _UNKNOWN_SETTINGS if getattr(settings, name, None)
+    ]
+    largest = max(tokenizer.get_vocab().values())
+    if largest >= config.vocab_size:
+        problems.append(f"the tokenizer has the id {largest} (the model's vocabulary has {config.vocab_size} tokens)")
+    with torch.device("meta"):
+        plain = type(model)(config).state_dict()
+    foreign = sorted(model.state_dict().keys() - plain.keys())
+    if foreign:
+        problems.append(f"{len(foreign)} weights are no Transformer's, `{foreign[0]}` among them (merge adapters)")
+    return problems
+
+
+def _end_tokens(model: Seq2SeqTransformerForConditionalGeneration) -> list[int]:
+    ids = model.generation_config.eos_token_id
+    return ids if isinstance(ids, list) else [] if ids is None else [ids]
+
+
+def _target_vocab(tokenizer: Any) -> dict[str, int]:
+    """Returns the target's tokens; Marian's tokenizers may have two vocabularies."""
+    vocab: dict[str, int] = tokenizer.target_encoder if getattr(tokenizer, "separate_vocabs", False) else None
+    return vocab or tokenizer.get_vocab()
+
+
+def _tokens(vocab: dict[str, int], size: int) -> list[str]:
+    """Lists tokens in the order of their ids; an id without a token gets a name that no token has."""
+    tokens = {index: token for token, index in vocab.items()}
+    names = []
+    for index in range(size):
+        name = tokens.get(index, f"<unused-{index}>")
+        while index not in tokens and name in vocab:
+            name += "_"
+        names.append(name)
+    return names
+
+
+def _projection_bias(model: Seq2SeqTransformerForConditionalGeneration) -> Tensor:
+    """Returns the output projection's bias (V,), which keeps the output from padding and from what else is banned."""
+    weight, bias, settings = model.lm_head.weight, model.lm_head.bias, model.generation_config
+    banned = {model.config.pad_token_id, *(settings.suppress_tokens or [])}
+    banned |= {token for ids in settings.bad_words_ids or [] for token in ids}
+    total = torch.zeros(len(weight)) if bias is None else _copy(bias)
+    total[sorted(banned - set(_end_tokens(model)))] = _BANNED
+    return total
+
+
+def _set_stack(spec: Any, stack: Any) -> None:
+    """Describes the encoder or the decoder."""
+    config = stack.config
+    embeddings = spec.embeddings[0] if isinstance(spec.embeddings, list) else spec.embeddings
+    embeddings.weight = _copy(stack.embed_tokens.weight)
+    spec.scale_embeddings = math.sqrt(config.d_model) if config.scale_embedding else 1.0
+    spec.position_encodings.encodings = _positions(stack)
+    if stack.layer_norm is not None:
+        _set_norm(spec.layer_norm, stack.layer_norm)
+    for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
+        _set_attention(layer_spec.self_attention, layer.self_attn, is_cross_attention=False)
+        _set_norm(layer_spec.self_attention.layer_norm, layer.self_attn_layer_norm)
+        if hasattr(layer, "encoder_attn"):
+            _set_attention(layer_spec.attention, layer.encoder_attn, is_cross_attention=True)
+            _set_norm(layer_spec.attention.layer_norm, layer.encoder_attn_layer_norm)
+        _set_linear(layer_spec.ffn.linear_0, layer.fc1.weight, layer.fc1.bias)
+        _set_linear(layer_spec.ffn.linear_1, layer.fc2.weight, layer.fc2.bias)
+        _set_norm(layer_spec.ffn.layer_norm, layer.final_layer_norm)
+
+
+def _positions(stack: Any) -> Tensor:
+    """Returns the learned table, or as many of the stack's sinusoids as should do: CTranslate2's own differ."""
+    if stack.config.position_embedding_type == "learned":
+        return _copy(stack.embed_positions.weight)
+    position_ids = torch.arange(max(_NUM_POSITIONS, stack.config.max_position_embeddings))
+    return _copy(stack.embed_positions(position_ids[None])[0])
+
+
+def _set_attention(spec: Any, attention: Any, *, is_cross_attention: bool) -> None:
+    """Describes an attention, whose heads have one width P in CTranslate2.
+
+    Where keys and values differ in width, the narrower ones are filled up with zeros. CTranslate2 divides scores by
+    sqrt(D / H), so the queries are multiplied by what that is too much.
+    """
+    width = max(attention.key_dim, attention.value_dim)
+    num_heads = attention.q_proj.out_features // attention.key_dim
+    scale = math.sqrt(attention.value_dim / attention.key_dim)
+    queries, keys, values = LinearSpec(), LinearSpec(), LinearSpec()
+    for part, projection, factor in (
+        (queries, attention.q_proj, scale),
+        (keys, attention.k_proj, 1.0),
+        (values, attention.v_proj, 1.0),
+    ):
+        _set_linear(part, projection.weight * factor, None if projection.bias is None else projection.bias * factor)
+        part.weight = _pad_heads(part.weight, num_heads, width)
+        part.bias = _pad_heads(part.bias, num_heads, width) if part.has_bias() else part.bias
+    if is_cross_attention:
+        fuse_linear(spec.linear[0], [queries])
+        fuse_linear(spec.linear[1], [keys, values])
+    else:
+        fuse_linear(spec.linear[0], [queries, keys, values])
+    output = attention.out_proj
+    _set_linear(spec.linear[-1], _pad_heads(output.weight.T, num_heads, width).T, output.bias)
+
+
+def _pad_heads(weight: Tensor, num_heads: int, width: int) -> Tensor:
+    """Adds zeros to the rows of each head, (H * K, ...) -> (H * P, ...)."""
+    heads = weight.unflatten(0, (num_heads, -1))  # -> (H, K, ...)
+    missing = heads.new_zeros(num_heads, width - heads.shape[1], *heads.shape[2:])
+    return torch.cat((heads, missing), dim=1).flatten(0, 1)
+
+
+def _set_linear(spec: Any, weight: Tensor, bias: Tensor | None) -> None:
+    spec.weight = _copy(weight)
+    if bias is not None:
+        spec.bias = _copy(bias)
+
+
+def _set_norm(spec: Any, norm: nn.LayerNorm) -> None:
+    spec.gamma = _copy(norm.weight)
+    spec.beta = _copy(norm.bias)
+
+
+def _copy(weight: Tensor) -> Tensor:
+    """Returns a copy in float32, since CTranslate2 quantizes in place."""
+    return weight.detach().to("cpu", torch.float32, copy=True).contiguous()

@@ -1,0 +1,73 @@
+"""FSMT models, which are fairseq's translation models in transformers, become ours, with the same logits.
+
+fairseq's sinusoids have other frequencies than the paper's, so their table is taken over as learned positions.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import FSMTForConditionalGeneration
+
+from hf_seq2seq.loading import PathLike
+from hf_seq2seq.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
+
+from .stock_models import Weights, import_stock_model
+
+
+_NAMES = {"model.decoder.output_projection.weight": "lm_head.weight"}
+
+
+def from_fsmt(path_or_repo: PathLike) -> Seq2SeqTransformerForConditionalGeneration:
+    """Load an FSMT model as ours; its logits are the same, and what it generates too.
+
+    Positions become a learned table, so training moves them, and texts longer than it are refused: it has as many
+    rows as `max_position_embeddings` and the longest output that the model's generation settings allow. Dropping whole
+    layers (`encoder_layerdrop`, `decoder_layerdrop`), which acts in training alone, is left out with a warning. FSMT
+    masks padding in the target by its id, and ours by `decoder_attention_mask` alone.
+
+    Args:
+        path_or_repo: A folder, or the name of a repository on the Hub, with safetensors files or pytorch_model.bin.
+
+    Returns:
+        The model, in evaluation mode.
+
+    Raises:
+        OSError: If there is no such folder or repository, **or**
+        ValueError: If it holds another kind of model, or one that cannot be represented; all reasons are named.
+    """
+    return import_stock_model(path_or_repo, FSMTForConditionalGeneration, _convert)
+
+
+def _convert(fsmt: Any, weights: Weights) -> tuple[dict[str, Any], Weights]:
+    """Return what FSMT's config and weights are in ours."""
+    weights = {_NAMES.get(name, name): tensor for name, tensor in weights.items()}
+    encoder, decoder = fsmt.model.encoder, fsmt.model.decoder
+    num_positions = max(fsmt.config.max_position_embeddings, fsmt.generation_config.max_length or 0)
+    for name, stack in (("encoder", encoder), ("decoder", decoder)):
+        weights[f"model.{name}.embed_positions.weight"] = _position_table(stack.embed_positions, num_positions)
+    target_table = decoder.embed_tokens.weight
+    # fairseq's models share them: files of earlier versions hold the target's table alone.
+    is_tied = decoder.output_projection.weight is target_table or "lm_head.weight" not in weights
+    fields = {
+        "vocab_size": encoder.embed_tokens.weight.shape[0],
+        "decoder_vocab_size": target_table.shape[0],
+        "share_encoder_decoder_embeddings": encoder.embed_tokens.weight is target_table,
+        "tie_word_embeddings": is_tied,
+        "attention_bias": True,
+        "position_embedding_type": "learned",
+        "max_position_embeddings": num_positions,
+    }
+    return fields, weights
+
+
+@torch.no_grad()
+def _position_table(positions: nn.Embedding, length: int) -> torch.Tensor:
+    """Return the first vectors of FSMT's table, shape (L, D), which starts behind the row of the padding's id.
+
+    Where it is too short, it grows as it would in FSMT's own forward.
+    """
+    start = (positions.padding_idx or 0) + 1
+    if start + length > positions.num_embeddings:
+        positions.make_weight(start + length, positions.embedding_dim, positions.padding_idx)  # type: ignore[operator]
+    return positions.weight[start : start + length]

@@ -1,0 +1,282 @@
+"""Write a model as ONNX graphs, in the files and under the names that Optimum uses.
+
+Shapes: B batch, S source length, P length of the past, T length of the target's tokens that are new, D d_model,
+H heads, K width of a head's keys or values, V vocabulary.
+"""
+
+import copy
+import logging
+import os
+import shutil
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+from transformers import DynamicCache, EncoderDecoderCache, PreTrainedTokenizerBase
+
+from hf_seq2seq.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
+
+
+# The first with GELU; a fixed one, so that a file does not depend on the version of torch.
+OPSET = 20
+
+# Bytes of weights up to which a graph is one file: protobuf's limit is 2 GiB in all.
+_LARGEST_FILE = 2**31 - 2**26
+
+_BATCH, _SOURCE, _PAST, _TARGET = map(Dim, ("batch", "source_length", "past_length", "target_length"))
+
+
+def to_onnx(
+    model: Seq2SeqTransformerForConditionalGeneration,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: str | os.PathLike[str],
+) -> None:
+    """Write a model and its tokenizer as three ONNX graphs in float32.
+
+    - encoder_model.onnx: `input_ids` and `attention_mask` (B, S) to `last_hidden_state` (B, S, D).
+    - decoder_model.onnx, for the first step: `input_ids` (B, T), `encoder_hidden_states` and `encoder_attention_mask`
+      to `logits` (B, T, V) and, for each layer N, `present.N.decoder.key`, `present.N.decoder.value` (B, H, T, K),
+      `present.N.encoder.key` and `present.N.encoder.value` (B, H, S, K).
+    - decoder_with_past_model.onnx, for those after it: `input_ids`, the tokens that are new, `encoder_attention_mask`
+      and `past_key_values.N...` of the same four to `logits` and `present.N.decoder...` (B, H, P + T, K). Those of the
+      source do not change.
+
+    The folder also holds config.json, generation_config.json, and the tokenizer's files.
+
+    Args:
+        model: The model. It is left as it is.
+        tokenizer: The tokenizer it was trained with.
+        folder: A new or empty folder.
+
+    Raises:
+        ImportError: If onnx or onnxscript is not installed, **or**
+        TypeError: If the model is of another kind, **or**
+        ValueError: If the folder is not empty.
+    """
+    missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
+    if missing:
+        raise ImportError(
+            f"`to_onnx` needs the package {missing[0]}, which is not installed. Run "
+            "`pip install 'hf-seq2seq[export]'`."
+        )
+    check_model(model)
+    with new_folder(folder) as unfinished:
+        plain: Any = copy.deepcopy(model).to("cpu", torch.float32).eval()  # type: ignore[arg-type]
+        plain.set_attn_implementation("sdpa")
+        plain.config.dtype = "float32"
+        plain.config.save_pretrained(unfinished)
+        save_generation_config(model, unfinished)
+        tokenizer.save_pretrained(unfinished)
+        with torch.inference_mode(), _quiet():
+            _export_graphs(plain, unfinished)
+
+
+def check_model(model: Any) -> None:
+    """Raises TypeError unless the model is ours and has an output projection."""
+    if not isinstance(model, Seq2SeqTransformerForConditionalGeneration):
+        raise TypeError(
+            f"`model` must be a Seq2SeqTransformerForConditionalGeneration, but is a {type(model).__name__} instead. "
+            "Merge adapters into the model, and export that."
+        )
+
+
+def save_generation_config(model: Any, folder: Path, **settings: Any) -> None:
+    """Writes generation_config.json, some of its settings replaced."""
+    generation_config = copy.deepcopy(model.generation_config)
+    generation_config.update(**settings)
+    generation_config.save_pretrained(folder)
+
+
+@contextmanager
+def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
+    """Gives a folder to write to, which gets its name at the end: where writing fails, nothing is left.
+
+    Raises:
+        NotADirectoryError: If there is a file of that name, **or**
+        ValueError: If there is a folder of that name that is not empty.
+    """
+    path = Path(folder).resolve()
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(f"`{folder}` must be a new or empty folder, but is a file. Name another folder.")
+    found = next(path.iterdir(), None) if path.exists() else None
+    if found is not None:
+        raise ValueError(f"`{folder}` must be a new or empty folder, but holds {found.name!r}. Name another folder.")
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)  # of a run that was killed
+    unfinished.mkdir(parents=True)
+    try:
+        yield unfinished
+        if path.exists():
+            path.rmdir()
+        unfinished.rename(path)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+
+
+class _Encoder(nn.Module):
+    """encoder_model.onnx."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.encoder = model.model.encoder
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        states: Tensor = self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        return states
+
+
+class _Decoder(nn.Module):
+    """decoder_model.onnx."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, input_ids: Tensor, encoder_hidden_states: Tensor, encoder_attention_mask: Tensor
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Returns the logits, and keys and values in the order of `_cache_names`."""
+        cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        outputs = self.model(
+            decoder_input_ids=input_ids,
+            encoder_outputs=(encoder_hidden_states,),
+            attention_mask=encoder_attention_mask,
+            cache=cache,
+            use_cache=True,
+        )
+        pairs = zip(cache.self_attention_cache.layers, cache.cross_attention_cache.layers, strict=True)
+        layers: list[Any] = [layer for pair in pairs for layer in pair]
+        return outputs.logits, [states for layer in layers for states in (layer.keys, layer.values)]
+
+
+class _DecoderWithPast(nn.Module):
+    """decoder_with_past_model.onnx."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, input_ids: Tensor, encoder_attention_mask: Tensor, past_key_values: list[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Returns the logits, and the target's keys and values of all layers."""
+        target, source = DynamicCache(), DynamicCache()
+        for index in range(self.model.config.decoder_layers):
+            target_keys, target_values, source_keys, source_values = past_key_values[4 * index : 4 * index + 4]
+            target.update(target_keys, target_values, index)
+            source.update(source_keys, source_values, index)
+        cache = EncoderDecoderCache(target, source)
+        cache.is_updated = dict.fromkeys(range(self.model.config.decoder_layers), True)
+        past_length = past_key_values[0].shape[2]
+        outputs = self.model(
+            decoder_input_ids=input_ids,
+            # Given, so that the mask is part of the graph for one token as for several.
+            decoder_attention_mask=input_ids.new_ones(input_ids.shape[0], past_length + input_ids.shape[1]),
+            # Only its shape is read, since the cache holds the source's keys: (B, H, S, K) -> (B, S, D)
+            encoder_outputs=(past_key_values[3].transpose(1, 2).flatten(-2),),
+            attention_mask=encoder_attention_mask,
+            cache=cache,
+            use_cache=True,
+        )
+        layers: list[Any] = target.layers
+        return outputs.logits, [states for layer in layers for states in (layer.keys, layer.values)]
+
+
+def _cache_names(prefix: str, num_layers: int, stacks: Sequence[str] = ("decoder", "encoder")) -> list[str]:
+    return [
+        f"{prefix}.{layer}.{stack}.{part}" for layer in range(num_layers) for stack in stacks for part in ("key", "value")
+    ]
+
+
+def _export_graphs(model: Any, folder: Path) -> None:
+    """Traces the three graphs with inputs of any size, the sizes being named as variable."""
+    num_layers = model.config.decoder_layers
+    source_ids, target_ids = torch.ones(2, 5, dtype=torch.long), torch.ones(2, 3, dtype=torch.long)
+    mask = torch.ones(2, 5, dtype=torch.long)
+    encoder, decoder = _Encoder(model), _Decoder(model)
+    encoder_states = encoder(source_ids, mask)
+    _, past = decoder(target_ids, encoder_states, mask)
+    source, target = {0: _BATCH, 1: _SOURCE}, {0: _BATCH, 1: _TARGET}
+    past_names = _cache_names("past_key_values", num_layers)
+    past_axes = [{0: _BATCH, 2: _PAST if ".decoder." in name else _SOURCE} for name in past_names]
+    _export(
+        encoder,
+        folder / "encoder_model.onnx",
+        {"input_ids": (source_ids, source), "attention_mask": (mask, source)},
+        ["last_hidden_state"],
+    )
+    _export(
+        decoder,
+        folder / "decoder_model.onnx",
+        {
+            "input_ids": (target_ids, target),
+            "encoder_hidden_states": (encoder_states, source),
+            "encoder_attention_mask": (mask, source),
+        },
+        ["logits", *_cache_names("present", num_layers)],
+    )
+    _export(
+        _DecoderWithPast(model),
+        folder / "decoder_with_past_model.onnx",
+        {
+            "input_ids": (target_ids, target),
+            "encoder_attention_mask": (mask, source),
+            "past_key_values": (past, past_axes),
+        },
+        ["logits", *_cache_names("present", num_layers, ("decoder",))],
+        past_names,
+    )
+
+
+def _export(
+    module: nn.Module,
+    path: Path,
+    inputs: dict[str, tuple[Any, Any]],
+    output_names: list[str],
+    past_names: Sequence[str] = (),
+) -> None:
+    """Exports a module.
+
+    Args:
+        module: The module.
+        path: The file to write.
+        inputs: For each argument of `forward` an example and its variable axes.
+        output_names: Names of the outputs.
+        past_names: Names of the tensors in the argument `past_key_values`.
+    """
+    names = [name for name in inputs if name != "past_key_values"]
+    num_bytes = sum(parameter.nbytes for parameter in module.parameters())
+    torch.onnx.export(
+        module.eval(),
+        tuple(example for example, _ in inputs.values()),
+        path,
+        input_names=[*names, *past_names],
+        output_names=output_names,
+        dynamic_shapes={name: axes for name, (_, axes) in inputs.items()},
+        opset_version=OPSET,
+        external_data=num_bytes > _LARGEST_FILE,
+        dynamo=True,
+        verbose=False,
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silences what the exporter says of itself: that torchvision is missing, and which names of axes it merged."""
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=r"# The axis name")
+            warnings.filterwarnings("ignore", message=r"`isinstance\(treespec, LeafSpec\)`")
+            yield
+    finally:
+        logger.setLevel(level)
