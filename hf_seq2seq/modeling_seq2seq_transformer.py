@@ -19,6 +19,8 @@ from torch.utils.checkpoint import checkpoint
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.generation.configuration_utils import GenerationConfig
+from transformers.generation.logits_process import LogitsProcessor, LogitsProcessorList, SuppressTokensLogitsProcessor
 from transformers.generation.utils import GenerationMixin
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -58,12 +60,13 @@ class Seq2SeqTransformerSinusoidalPositions(nn.Module):
 
         Args:
             position_ids: Positions from 0, shape (B, L) or (1, L).
-            num_positions: A bound on the ids, where one is known: then each sine is computed once, not in each row.
+            num_positions: A bound on the ids, where one is known: if they are more, each sine is computed once, not in
+                each row.
 
         Returns:
             Vectors in float64 (float32 where the device lacks it), shape of `position_ids` plus (D,).
         """
-        if num_positions is not None:
+        if num_positions is not None and num_positions < position_ids.numel():
             table = self(torch.arange(num_positions, device=position_ids.device))
             return nn.functional.embedding(position_ids, table)
         dtype = torch.float32 if position_ids.device.type == "mps" else torch.float64
@@ -177,11 +180,14 @@ class Seq2SeqTransformerAttention(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attends from `hidden_states` to themselves, or to `key_value_states` (cross-attention).
 
+        Where the latter are fewer, by a factor of k, each belongs to k rows of the former in turn, as to the beams of
+        a search, which then read its keys and values once: as one row of k T queries.
+
         Args:
             hidden_states: Shape (B, T, D).
-            key_value_states: The encoder's output, shape (B, S, D), for cross-attention.
-            attention_mask: What the attention implementation takes: a boolean or additive mask of shape
-                (B, 1, T, S), or `None`.
+            key_value_states: The encoder's output, shape (B / k, S, D), for cross-attention.
+            attention_mask: What the attention implementation takes: a boolean or additive mask that broadcasts to
+                (B / k, 1, k T, S), or `None`.
             cache: Keys and values of earlier steps; this step's are added.
             **kwargs: Handed to the attention implementation.
 
@@ -189,10 +195,11 @@ class Seq2SeqTransformerAttention(nn.Module):
             The output, shape (B, T, D), and under eager attention the weights, shape (B, H, T, S), else `None`.
         """
         is_cross_attention = key_value_states is not None
-        queries = self.q_proj(hidden_states).unflatten(-1, (-1, self.key_dim)).transpose(1, 2)
-        keys, values = self._keys_and_values(
-            key_value_states if key_value_states is not None else hidden_states, cache, is_cross_attention
-        )
+        states = hidden_states if key_value_states is None else key_value_states
+        # (B, T, D) -> (B, T, H K) -> (B / k, k T, H, K) -> (B / k, H, k T, K)
+        queries = self.q_proj(hidden_states.reshape(states.shape[0], -1, hidden_states.shape[-1]))
+        queries = queries.unflatten(-1, (-1, self.key_dim)).transpose(1, 2)
+        keys, values = self._keys_and_values(states, cache, is_cross_attention)
         attention: Callable[..., Any] = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
@@ -206,7 +213,11 @@ class Seq2SeqTransformerAttention(nn.Module):
             scaling=self.scaling,
             **kwargs,
         )
-        return self.out_proj(output.flatten(-2)), weights  # (B, T, H, D / H) -> (B, T, D)
+        if weights is not None and states.shape[0] != hidden_states.shape[0]:  # (B / k, H, k T, S) -> (B, H, T, S)
+            weights = weights.unflatten(2, (-1, hidden_states.shape[1])).transpose(1, 2).flatten(0, 1)
+        return self.out_proj(output.flatten(-2)).reshape(
+            hidden_states.shape
+        ), weights  # -> (B / k, k T, D) -> (B, T, D)
 
 
 class _Seq2SeqTransformerLayer(GradientCheckpointingLayer):
@@ -498,8 +509,9 @@ class Seq2SeqTransformerDecoder(_Seq2SeqTransformerStack):
         Args:
             input_ids: Target token ids, shape (B, T): with a cache, those that it does not hold yet.
             attention_mask: 1 for tokens and 0 for padding, of all target tokens so far, or a ready 4-D mask.
-            encoder_hidden_states: The encoder's output, shape (B, S, D).
-            encoder_attention_mask: The source's mask, shape (B, S), or a ready 4-D mask.
+            encoder_hidden_states: The encoder's output, shape (B, S, D), or (B / k, S, D) where each of its rows
+                belongs to k rows of the target in turn, as to the beams of a search.
+            encoder_attention_mask: The source's mask, shape (B, S) or (B / k, S), or a ready 4-D mask.
             cache: Keys and values of earlier steps.
             inputs_embeds: Embeddings in place of ids, not yet multiplied by sqrt(D), shape (B, T, D).
             position_ids: Positions, shape (B, T); by default tokens are counted from 0 by the mask.
@@ -538,7 +550,8 @@ class Seq2SeqTransformerDecoder(_Seq2SeqTransformerStack):
         )
         encoder_mask = create_bidirectional_mask(
             config=self.config,
-            inputs_embeds=embeddings,
+            # As many rows as the encoder's, of all that reads one of them.
+            inputs_embeds=embeddings.reshape(encoder_hidden_states.shape[0], -1, embeddings.shape[-1]),
             attention_mask=encoder_attention_mask,
             encoder_hidden_states=encoder_hidden_states,
         )
@@ -801,6 +814,14 @@ def _add_divergence(probabilities: torch.Tensor, twin_difference: torch.Tensor, 
     return (first_kl + second_kl).sum() * (r_drop_alpha / 2)
 
 
+class _SuppressTokensInPlace(LogitsProcessor):  # type: ignore[misc, unused-ignore]
+    def __init__(self, token_ids: torch.Tensor) -> None:
+        self.token_ids = token_ids
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return scores.index_fill_(-1, self.token_ids, -torch.inf)
+
+
 class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedModel, GenerationMixin):
     """The Transformer with its output projection, its loss and `generate()`: Vaswani et al. (2017), figure 1."""
 
@@ -904,6 +925,32 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
         start = labels.new_full((labels.shape[0], 1), self.config.decoder_start_token_id)
         shifted = torch.cat((start, labels[:, :-1]), dim=-1)
         return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
+
+    def _expand_inputs_for_generation(
+        self, expand_size: int = 1, is_encoder_decoder: bool = False, input_ids: Any = None, **model_kwargs: Any
+    ) -> tuple[Any, dict[str, Any]]:
+        """Repeats the target's rows for the beams of a search, which share the encoder's."""
+        names = ("encoder_outputs", "attention_mask") if is_encoder_decoder else ()
+        shared = {name: model_kwargs.pop(name) for name in names if name in model_kwargs}
+        input_ids, model_kwargs = super()._expand_inputs_for_generation(expand_size, False, input_ids, **model_kwargs)
+        return input_ids, model_kwargs | shared
+
+    def _reorder_cache(self, cache: EncoderDecoderCache, beam_idx: torch.Tensor) -> EncoderDecoderCache:
+        """Lets the beams of a search change places; what they share of the encoder stays."""
+        cache.self_attention_cache.reorder_cache(beam_idx)
+        return cache
+
+    def _get_logits_processor(self, generation_config: GenerationConfig, *args: Any, **kwargs: Any) -> Any:
+        """Bans tokens in place, where transformers' own processor copies all scores at each step."""
+        processors = super()._get_logits_processor(generation_config, *args, **kwargs)
+        if generation_config.output_logits:  # these are the very tensors
+            return processors
+        return LogitsProcessorList(
+            _SuppressTokensInPlace(processor.suppress_tokens)
+            if type(processor) is SuppressTokensLogitsProcessor
+            else processor
+            for processor in processors
+        )
 
     def prepare_inputs_for_generation(self, input_ids: torch.Tensor, **kwargs: Any) -> dict[str, Any]:
         """Adds target positions, since a static cache replaces the 2-D mask they are counted by with a 4-D one."""

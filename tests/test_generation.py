@@ -513,3 +513,49 @@ def test_the_stock_trainers_own_limit_is_obeyed_and_not_saved(tmp_path: Path) ->
     saved, lengths = trainer_evaluation(tmp_path, generation_max_length=30, generation_num_beams=2)
     assert lengths == [30] * 4
     assert (saved.generation_config.max_length, saved.generation_config.num_beams) == (256, 4)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("length", [1, 3])
+def test_rows_that_share_a_source_give_what_they_give_with_copies_of_it(attention: str, length: int) -> None:
+    model = tiny_model(attention=attention)
+    encoded = model.model.encoder(**inputs_of()).last_hidden_state
+    mask = inputs_of()["attention_mask"]
+    targets = torch.tensor(random_sentences([length] * 4 * len(SOURCES), seed=3))
+    options: dict[str, Any] = {"decoder_input_ids": targets, "output_attentions": attention == "eager"}
+    shared = model(encoder_outputs=(encoded,), attention_mask=mask, **options)
+    copied = model(
+        encoder_outputs=(encoded.repeat_interleave(4, dim=0),),
+        attention_mask=mask.repeat_interleave(4, dim=0),
+        **options,
+    )
+    torch.testing.assert_close(shared.logits, copied.logits, atol=1e-5, rtol=1e-5)
+    for one, other in zip(shared.cross_attentions or (), copied.cross_attentions or (), strict=True):
+        assert one.shape == (len(targets), 2, length, mask.shape[1])
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
+
+
+def test_beams_share_the_keys_and_values_of_their_source() -> None:
+    output = ending_model().generate(**inputs_of(), **BEAM, return_dict_in_generate=True)
+    cache = output.cache
+    assert {layer.keys.shape[0] for layer in cache.cross_attention_cache.layers} == {len(SOURCES)}
+    assert {layer.keys.shape[0] for layer in cache.self_attention_cache.layers} == {4 * len(SOURCES)}
+
+
+def test_the_attention_of_beams_to_their_source_has_its_documented_shape() -> None:
+    model = tiny_model(attention="eager")
+    output = model.generate(**inputs_of(), **BEAM, return_dict_in_generate=True, output_attentions=True)
+    width = inputs_of()["input_ids"].shape[1]
+    for step in output.cross_attentions:
+        assert all(weights.shape == (4 * len(SOURCES), 2, 1, width) for weights in step)
+
+
+@pytest.mark.parametrize("mode", [GREEDY, BEAM], ids=["greedy", "beam"])
+def test_raw_logits_are_those_before_tokens_are_banned(mode: dict[str, Any]) -> None:
+    model = ending_model()
+    output = model.generate(
+        **inputs_of(), **mode, return_dict_in_generate=True, output_logits=True, output_scores=True
+    )
+    assert all(logits.isfinite().all() for logits in output.logits)
+    assert all(scores[:, [PAD, START]].isneginf().all() for scores in output.scores)
+    assert output.sequences.equal(model.generate(**inputs_of(), **mode))
