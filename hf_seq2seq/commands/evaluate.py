@@ -1,16 +1,20 @@
-"""The verb `evaluate`: translate a test set and score the translations against its references."""
+"""The verb `evaluate`: translate a test set, score the translations, and compare them with another system's."""
 
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hf_seq2seq.commands.translate import (
+    Backend,
+    BackendOption,
     BatchTokensOption,
     BeamSizeOption,
     DeviceOption,
+    DtypeOption,
+    LengthPenaltyOption,
     ModelArgument,
     check_output,
     progress_bar,
@@ -19,52 +23,97 @@ from hf_seq2seq.commands.translate import (
 )
 
 
+if TYPE_CHECKING:
+    from hf_seq2seq.inference import SearchOptions, Translator
+
+
+SCORE_TITLES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
+
+
 def evaluate(
     model: ModelArgument,
     source: Annotated[Path, typer.Option(help="The lines to translate, plain or gzipped.")],
     reference: Annotated[Path, typer.Option(help="What each line should become, plain or gzipped.")],
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="Another model, or a file of translations: tells by paired bootstrap whether the two differ by more "
+            "than chance."
+        ),
+    ] = None,
     output_file: Annotated[
         Path | None, typer.Option("--output", help="Where to keep the translations; gzipped if named .gz.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the scores as one JSON object.")] = False,
     beam_size: BeamSizeOption = None,
+    length_penalty: LengthPenaltyOption = None,
     batch_tokens: BatchTokensOption = 1024,
+    backend: BackendOption = Backend.torch,
     device: DeviceOption = None,
+    dtype: DtypeOption = None,
 ) -> None:
     """Score a model's translations against references: sacreBLEU's BLEU, chrF and TER, and exact matches."""
     from hf_seq2seq.data.reading import read_lines
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
-    if len(sources) != len(references):
-        raise ValueError(
-            f"`--source` and `--reference` must have the same number of lines, but {source} has {len(sources)} and "
-            f"{reference} has {len(references)} instead."
-        )
+    _check_same_number(sources, references, "--source", source, "--reference", reference)
+    baseline: list[str] | None = None
+    if against is not None and Path(against).is_file():
+        baseline = list(read_lines(Path(against)))
+        _check_same_number(sources, baseline, "--source", source, "--against", against)
     check_output(output_file, source, reference)
 
     from hf_seq2seq.inference.translator import Translator
-    from hf_seq2seq.training.metrics import score
+    from hf_seq2seq.training.metrics import compare, score
 
-    translator = Translator.from_pretrained(model, device=device, batch_tokens=batch_tokens)
-    translations: list[str] = []
-    with progress_bar(sys.stderr.isatty(), len(sources)) as progress:
-        for lines in translator.windows(sources, **search_options(beam_size)):
-            translations += lines
-            progress.update(len(lines))
+    def load(name: str) -> Translator:
+        return Translator.from_pretrained(
+            name, device=device, dtype=dtype, batch_tokens=batch_tokens, backend=backend.value
+        )
+
+    options = search_options(beam_size=beam_size, length_penalty=length_penalty)
+    translations = _translate_all(load(model), sources, options)
     if output_file is not None:
         with output_file.open("wb") as output:
             write_lines(translations, output, output_file)
     scores = score(translations, references) | {"num_sentences": len(sources)}
+    if against is not None:
+        baseline = baseline or _translate_all(load(against), sources, options)
+        scores["comparison"] = {"against": against, **compare(translations, baseline, references)}
     typer.echo(json.dumps(scores, indent=2) if as_json else _summary(scores))
 
 
+def _check_same_number(
+    first: list[str], second: list[str], first_option: str, first_file: object, second_option: str, second_file: object
+) -> None:
+    if len(first) != len(second):
+        raise ValueError(
+            f"`{first_option}` and `{second_option}` must have the same number of lines, but {first_file} has "
+            f"{len(first)} and {second_file} has {len(second)} instead."
+        )
+
+
+def _translate_all(translator: "Translator", sources: list[str], options: "SearchOptions") -> list[str]:
+    translations: list[str] = []
+    with progress_bar(sys.stderr.isatty(), len(sources)) as progress:
+        for found in translator.windows(sources, scores=False, **options):
+            translations += [hypotheses[0].text for hypotheses in found]
+            progress.update(len(found))
+    return translations
+
+
 def _summary(scores: dict[str, Any]) -> str:
-    return "\n".join(
-        [
-            f"sentences    {scores['num_sentences']:,}",
-            f"exact match  {scores['exact_match']:.1f} %",
-            f"BLEU         {scores['bleu']:.1f}  {scores['bleu_signature']}",
-            f"chrF         {scores['chrf']:.1f}  {scores['chrf_signature']}",
-            f"TER          {scores['ter']:.1f}  {scores['ter_signature']}",
-        ]
+    lines = [f"sentences    {scores['num_sentences']:,}", f"exact match  {scores['exact_match']:.1f} %"]
+    lines += [f"{title:<12} {scores[name]:.1f}  {scores[f'{name}_signature']}" for name, title in SCORE_TITLES.items()]
+    comparison = scores.get("comparison")
+    if comparison is not None:
+        lines.append(f"against {comparison['against']}, by paired bootstrap (95 % intervals):")
+        lines += [_compared(title, comparison[name]) for name, title in SCORE_TITLES.items()]
+    return "\n".join(lines)
+
+
+def _compared(title: str, found: dict[str, Any]) -> str:
+    return (
+        f"{title:<12} {found['score']:.1f} ± {found['interval']:.1f} against {found['baseline']:.1f} ± "
+        f"{found['baseline_interval']:.1f}, p = {found['p_value']:.4f}"
     )

@@ -2,11 +2,13 @@
 
 import errno
 import gzip
+import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import chain
+from enum import StrEnum
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
@@ -14,7 +16,21 @@ import typer
 
 
 if TYPE_CHECKING:
-    from hf_seq2seq.inference.translator import SearchOptions
+    from hf_seq2seq.inference import Hypothesis, SearchOptions, Translator
+
+
+class Format(StrEnum):
+    """How translations are written."""
+
+    text = "text"
+    jsonl = "jsonl"
+
+
+class Backend(StrEnum):
+    """What computes."""
+
+    torch = "torch"
+    ctranslate2 = "ctranslate2"
 
 
 ModelArgument = Annotated[str, typer.Argument(help="The model's folder, or its name on the Hub.", metavar="MODEL")]
@@ -22,11 +38,24 @@ BeamSizeOption = Annotated[
     int | None,
     typer.Option(min=1, help="Hypotheses kept at each step; 1 is greedy search. By default the model's own."),
 ]
+LengthPenaltyOption = Annotated[
+    float | None, typer.Option(help="Above the model's own for longer outputs, below it for shorter ones.")
+]
 BatchTokensOption = Annotated[
     int, typer.Option(min=1, help="The most source tokens, with padding, that are translated at once.")
 ]
 DeviceOption = Annotated[
     str | None, typer.Option(help='Such as "cpu" or "cuda:1". By default an accelerator where there is one.')
+]
+DtypeOption = Annotated[
+    str | None, typer.Option(help='Type of the weights, such as "bfloat16". By default the one they were saved in.')
+]
+BackendOption = Annotated[
+    Backend, typer.Option(help="ctranslate2 for a folder that `hf-seq2seq export ctranslate2` wrote.")
+]
+SplitLanguageOption = Annotated[
+    str | None,
+    typer.Option(help='Cut each line into its sentences first, by the rules of this language, such as "en".'),
 ]
 
 
@@ -39,13 +68,36 @@ def translate(
     output_file: Annotated[
         Path | None, typer.Option("--output", help="Where to write; gzipped if named .gz. By default standard output.")
     ] = None,
+    output_format: Annotated[
+        Format, typer.Option("--format", help="One line of text, or one JSON object, for each line of the input.")
+    ] = Format.text,
+    n_best: Annotated[
+        int, typer.Option(min=1, help="Hypotheses for each line, the best first; as text, a line for each.")
+    ] = 1,
+    scores: Annotated[bool, typer.Option("--scores", help="Add the log-probability; as text, after a tab.")] = False,
+    alignments: Annotated[
+        bool,
+        typer.Option(
+            "--alignments",
+            help="Add which source token each token attended to most, as numbers from 0 such as 0-0 2-1; as text, "
+            "after a tab.",
+        ),
+    ] = False,
+    prefix: Annotated[
+        str | None, typer.Option(help="What each translation begins with, such as a language tag.")
+    ] = None,
+    split_language: SplitLanguageOption = None,
     beam_size: BeamSizeOption = None,
+    length_penalty: LengthPenaltyOption = None,
     batch_tokens: BatchTokensOption = 1024,
+    backend: BackendOption = Backend.torch,
     device: DeviceOption = None,
+    dtype: DtypeOption = None,
 ) -> None:
     """Translate lines of text with a trained model.
 
-    Each line in is one line out, a blank one for a blank one, in UTF-8. Translations appear as they are made.
+    Each line in is one line out, a blank one for a blank one, in UTF-8. Translations appear as they are made. Started
+    on several devices by torchrun or `accelerate launch`, the processes share the lines of a file.
     """
     from hf_seq2seq.data.reading import read_lines
 
@@ -53,18 +105,127 @@ def translate(
     if input_file is not None:
         lines = chain([next(lines)], lines)  # what is wrong with it is told now, not after the model is loaded
     check_output(output_file, input_file)
+    ranks = _Ranks(input_file, device)
 
     from hf_seq2seq.inference.translator import Translator
 
-    translator = Translator.from_pretrained(model, device=device, batch_tokens=batch_tokens)
-    is_typed = input_file is None and sys.stdin.isatty()
-    window = 1 if is_typed else None  # whoever types a line waits for its translation
-    translations = translator.windows(lines, window=window, **search_options(beam_size))
-    shows_progress = sys.stderr.isatty() and not (output_file is None and sys.stdout.isatty())
-    with _open_output(output_file) as output, progress_bar(shows_progress) as progress:
-        for some_translations in translations:
-            write_lines(some_translations, output, output_file)
-            progress.update(len(some_translations))
+    translator = Translator.from_pretrained(
+        model, device=ranks.device, dtype=dtype, batch_tokens=batch_tokens, backend=backend.value
+    )
+    options: dict[str, Any] = {"scores": scores, "attention": alignments, "prefix": prefix}
+    options |= search_options(
+        beam_size=beam_size or (n_best if n_best > 1 else None),
+        length_penalty=length_penalty,
+        n_best=n_best,
+        split_language=split_language,
+    )
+    # Whoever types a line waits for its translation.
+    window = 1 if input_file is None and sys.stdin.isatty() else None
+    shows_progress = ranks.is_first and sys.stderr.isatty() and not (output_file is None and sys.stdout.isatty())
+    with (
+        _open_output(output_file if ranks.is_first else Path(os.devnull)) as output,
+        progress_bar(shows_progress) as progress,
+    ):
+        for texts, found in ranks.windows(translator, lines, window, options):
+            rows = zip(texts, found, strict=True)
+            write_lines(
+                [line for text, hypotheses in rows for line in _format(text, hypotheses, output_format)],
+                output,
+                output_file,
+            )
+            progress.update(len(texts))
+
+
+class _Ranks:
+    """The processes that share the lines of a file, or the one that has them all.
+
+    Args:
+        input_file: The file, None for standard input.
+        device: The device that was asked for, if one was.
+
+    Raises:
+        ValueError: If several processes are to share standard input.
+    """
+
+    def __init__(self, input_file: Path | None, device: str | None) -> None:
+        self.number, self.rank, self.device = int(os.environ.get("WORLD_SIZE", "1")), 0, device
+        if self.number == 1:
+            return
+        if input_file is None:
+            raise ValueError(f"`--input` must name a file where {self.number} processes share its lines.")
+        import torch
+        from accelerate import PartialState
+
+        state = PartialState(cpu=device == "cpu" or not torch.accelerator.is_available())
+        self.rank, self.device = state.process_index, str(state.device)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes."""
+        return self.rank == 0
+
+    def windows(
+        self, translator: "Translator", lines: Iterable[str], window: int | None, options: dict[str, Any]
+    ) -> Iterator[tuple[list[str], list[list["Hypothesis"]]]]:
+        """Yields lines with their hypotheses, in order; in the first process those of all."""
+        if self.number == 1:
+            yield from _with_texts(translator, lines, window, options)
+            return
+        from accelerate.utils import gather_object
+
+        size = window or max(1, translator.batch_tokens // 2)
+        iterator = iter(lines)
+        windows = iter(lambda: list(islice(iterator, size)), [])
+        first_number = 1
+        while turn := list(islice(windows, self.number)):
+            mine = turn[self.rank] if self.rank < len(turn) else []
+            my_number = first_number + sum(map(len, turn[: self.rank]))
+            gathered = gather_object([translator.hypotheses(mine, first_number=my_number, **options)])
+            if self.is_first:
+                yield from zip(turn, gathered, strict=False)  # in the last turn some have nothing
+            first_number += sum(map(len, turn))
+
+
+def _with_texts(
+    translator: "Translator", lines: Iterable[str], window: int | None, options: dict[str, Any]
+) -> Iterator[tuple[list[str], list[list["Hypothesis"]]]]:
+    """Yields the windows of a translator with the texts that it read for each."""
+    read: list[str] = []
+
+    def reading() -> Iterator[str]:
+        for line in lines:
+            read.append(line)
+            yield line
+
+    for found in translator.windows(reading(), window=window, **options):
+        yield read[: len(found)], found
+        del read[: len(found)]
+
+
+def _format(source: str, hypotheses: list["Hypothesis"], output_format: Format) -> list[str]:
+    """Returns the lines that tell of one line's hypotheses."""
+    if output_format is Format.jsonl:
+        described = [_describe(hypothesis) for hypothesis in hypotheses]
+        row = {"source": source, "translation": hypotheses[0].text, "hypotheses": described}
+        return [json.dumps(row, ensure_ascii=False)]
+    lines = []
+    for hypothesis in hypotheses:
+        cells = [hypothesis.text]
+        if hypothesis.score is not None:
+            cells.append(f"{hypothesis.score:.4f}")
+        if hypothesis.alignment is not None:
+            cells.append(" ".join(f"{source}-{target}" for source, target in hypothesis.alignment))
+        lines.append("\t".join(cells))
+    return lines
+
+
+def _describe(hypothesis: "Hypothesis") -> dict[str, Any]:
+    described: dict[str, Any] = {"text": hypothesis.text, "tokens": hypothesis.tokens}
+    if hypothesis.score is not None:
+        described |= {"score": hypothesis.score, "token_log_probs": hypothesis.token_log_probs}
+    if hypothesis.alignment is not None:
+        described |= {"source_tokens": hypothesis.source_tokens, "alignment": hypothesis.alignment}
+    return described
 
 
 def progress_bar(is_shown: bool, num_sentences: int | None = None) -> Any:
@@ -74,9 +235,10 @@ def progress_bar(is_shown: bool, num_sentences: int | None = None) -> Any:
     return tqdm(total=num_sentences, unit=" sentences", disable=not is_shown)
 
 
-def search_options(beam_size: int | None) -> "SearchOptions":
+def search_options(**options: Any) -> "SearchOptions":
     """Return the options that were given."""
-    return {} if beam_size is None else {"beam_size": beam_size}
+    given: Any = {name: value for name, value in options.items() if value is not None}
+    return given  # type: ignore[no-any-return]
 
 
 def check_output(output_file: Path | None, *input_files: Path | None) -> None:

@@ -1,6 +1,7 @@
 """Translation with a trained model."""
 
-from .translator import SearchOptions, Translator
+from .hypothesis import Hypothesis, SearchOptions
+from .translator import Translator
 
 
-__all__ = ["SearchOptions", "Translator"]
+__all__ = ["Hypothesis", "SearchOptions", "Translator"]

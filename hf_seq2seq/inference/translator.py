@@ -1,36 +1,25 @@
-"""Translate texts, or lines without end, with a trained model: sort, batch, generate, restore the order."""
+"""Translate texts, or lines without end, with a trained model: sort, batch, search, restore the order."""
 
 import logging
-import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
-from typing import Any, Self, TypedDict, Unpack, overload
+from typing import Any, Literal, Self, Unpack, overload
 
 import torch
-from torch.nn.utils.rnn import pad_sequence
-from transformers import LogitsProcessor, PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteria
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_seq2seq.loading import load_model, load_tokenizer
+
+from .hypothesis import Hypothesis, SearchOptions
+from .search import Ids, TorchSearch
+from .sentences import join_hypotheses, split_sentences
 
 
 logger = logging.getLogger(__name__)
 
-# Vaswani et al. (2017), section 6.1: how many more tokens than its source an output may have.
-EXTRA_LENGTH = 50
-
-
-class SearchOptions(TypedDict, total=False):
-    """How outputs are searched for; what is left out comes from the model's `generation_config`.
-
-    Attributes:
-        beam_size: Number of hypotheses kept at each step; 1 is greedy search.
-        length_penalty: The power of a hypothesis' length that its log-probability is divided by: 0 prefers short
-            outputs, larger values longer ones. Greedy search does not use it.
-    """
-
-    beam_size: int
-    length_penalty: float
+BACKENDS = ("torch", "ctranslate2")
 
 
 class Translator:
@@ -40,11 +29,15 @@ class Translator:
     space. A blank text has a blank translation. An output has at most as many tokens as its source and 50 more, as in
     Vaswani et al. (2017), section 6.1. A text is translated the same alone and among others.
 
+    `translator.hypotheses(texts)` tells more: several translations of each text, their log-probabilities, and the
+    attention of their tokens to the source.
+
     A text longer than `model_max_length` of the tokenizer, the length that the model was trained on, is translated
     with a warning. Where learned positions end, it is cut, which the warning says.
 
     Args:
-        model: A sequence-to-sequence model; it is put in evaluation mode.
+        model: A sequence-to-sequence model; it is put in evaluation mode. Or what searches in its place: see
+            `from_pretrained` for the backends.
         tokenizer: The tokenizer it was trained with.
         batch_tokens: The most source tokens, with padding, that are translated at once. More are faster, up to what
             the device can use, and need more memory.
@@ -54,13 +47,22 @@ class Translator:
     """
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, batch_tokens: int = 1024
+        self,
+        model: "PreTrainedModel | TorchSearch",
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        batch_tokens: int = 1024,
     ) -> None:
         if batch_tokens < 1:
             raise ValueError(f"`batch_tokens` must be at least 1, but is {batch_tokens} instead.")
-        self.model: Any = model.eval()
+        self._searcher: Any = TorchSearch(model) if isinstance(model, torch.nn.Module) else model
         self.tokenizer: Any = tokenizer
         self.batch_tokens = batch_tokens
+
+    @property
+    def model(self) -> Any:
+        """The model, where PyTorch runs it."""
+        return self._searcher.model
 
     @classmethod
     def from_pretrained(
@@ -70,6 +72,7 @@ class Translator:
         device: str | torch.device | None = None,
         dtype: str | torch.dtype | None = None,
         batch_tokens: int = 1024,
+        backend: Literal["torch", "ctranslate2"] = "torch",
     ) -> Self:
         """Load a model and its tokenizer.
 
@@ -78,58 +81,104 @@ class Translator:
             device: Where to run, such as "cpu" or "cuda:1"; by default on an accelerator where there is one.
             dtype: The type of the weights, such as "bfloat16"; by default the one they were saved in.
             batch_tokens: As for the class.
+            backend: "torch", or "ctranslate2" for a folder that `hf-seq2seq export ctranslate2` wrote.
 
         Raises:
             OSError: If the folder or repository does not exist or holds no model, **or**
-            ValueError: If its files cannot be read, or there is no such device.
+            ValueError: If its files cannot be read, or there is no such device or backend.
+            ImportError: If the backend is not installed.
         """
-        if device is None:
-            device = torch.accelerator.current_accelerator() or "cpu"
-        if str(device) == "meta":
-            raise ValueError("`device` must be one that computes, but is 'meta' instead. Take 'cpu'.")
-        try:
-            torch.empty(0, device=device)
-        except (RuntimeError, AssertionError) as error:  # the latter where torch was built without CUDA
-            raise ValueError(
-                f"`device` must be one that torch finds on this machine, but is {str(device)!r} instead "
-                f"({str(error).splitlines()[0]})."
-            ) from error
+        if backend not in BACKENDS:
+            raise ValueError(f"`backend` must be one of {', '.join(BACKENDS)}, but is {backend!r} instead.")
+        if backend == "ctranslate2":
+            from .ctranslate2_search import CTranslate2Search
+
+            searcher: Any = CTranslate2Search(path_or_repo, device=device, dtype=dtype)
+            return cls(searcher, load_tokenizer(path_or_repo), batch_tokens=batch_tokens)
+        chosen = _check_device(device)
         model: Any = load_model(path_or_repo, dtype=dtype)
-        return cls(model.to(device), load_tokenizer(path_or_repo), batch_tokens=batch_tokens)
+        return cls(model.to(chosen), load_tokenizer(path_or_repo), batch_tokens=batch_tokens)
 
     @overload
-    def __call__(self, texts: str, **options: Unpack[SearchOptions]) -> str: ...  # type: ignore[overload-overlap]
+    def __call__(  # type: ignore[overload-overlap]
+        self, texts: str, *, prefix: str | None = None, **options: Unpack[SearchOptions]
+    ) -> str: ...
 
     @overload
-    def __call__(self, texts: Iterable[str], **options: Unpack[SearchOptions]) -> list[str]: ...
+    def __call__(
+        self, texts: Iterable[str], *, prefix: str | Sequence[str] | None = None, **options: Unpack[SearchOptions]
+    ) -> list[str]: ...
 
-    def __call__(self, texts: str | Iterable[str], **options: Unpack[SearchOptions]) -> str | list[str]:
+    def __call__(
+        self,
+        texts: str | Iterable[str],
+        *,
+        prefix: str | Sequence[str] | None = None,
+        **options: Unpack[SearchOptions],
+    ) -> str | list[str]:
         """Translate one text or several.
 
         Args:
             texts: The text, or the texts.
+            prefix: What each translation begins with, such as a language tag that the model was trained with as the
+                first target token: one for all texts, or one for each.
             **options: See `SearchOptions`.
 
         Returns:
             The translation, or the list of translations in the order of the texts.
 
         Raises:
-            ValueError: If an option is out of range, a text is not a string, or a token of it is not in the model's
-                vocabulary.
+            ValueError: If an option is out of range, a text is not a string, a token of it is not in the model's
+                vocabulary, or the number of prefixes differs.
         """
-        settings = self._generation_settings(**options)
-        if isinstance(texts, str):
-            return self._translate([texts], settings)[0]
-        return self._translate(list(texts), settings)
+        several = [texts] if isinstance(texts, str) else list(texts)
+        translations = [found[0].text for found in self.hypotheses(several, prefix=prefix, scores=False, **options)]
+        return translations[0] if isinstance(texts, str) else translations
+
+    def hypotheses(
+        self,
+        texts: Iterable[str],
+        *,
+        prefix: str | Sequence[str] | None = None,
+        scores: bool = True,
+        attention: bool = False,
+        first_number: int = 1,
+        **options: Unpack[SearchOptions],
+    ) -> list[list[Hypothesis]]:
+        """Translate texts and tell of each translation more than its text.
+
+        Args:
+            texts: The texts.
+            prefix: As for calling the translator.
+            scores: Whether the log-probabilities of the tokens are wanted: those of one more forward pass, in which
+                the output is given.
+            attention: Whether their attention to the source is wanted, from the same pass.
+            first_number: Number of the line that the first text is called in messages.
+            **options: See `SearchOptions`.
+
+        Returns:
+            For each text its `n_best` hypotheses, the best first; for a blank one a blank one.
+
+        Raises:
+            ValueError: As calling the translator does.
+        """
+        settings = self._settings(options, attention)
+        return self._translate(list(texts), prefix, settings, (scores, attention), first_number)
 
     def stream(
-        self, texts: Iterable[str], *, window: int | None = None, **options: Unpack[SearchOptions]
+        self,
+        texts: Iterable[str],
+        *,
+        window: int | None = None,
+        prefix: str | None = None,
+        **options: Unpack[SearchOptions],
     ) -> Iterator[str]:
         """Translate texts as they come, in order, holding no more than a window of them.
 
         Args:
             texts: The texts; they may have no end.
             window: As for `windows`.
+            prefix: What each translation begins with.
             **options: See `SearchOptions`.
 
         Returns:
@@ -138,12 +187,20 @@ class Translator:
         Raises:
             ValueError: As calling the translator does, or if `window` is not positive.
         """
-        return chain.from_iterable(self.windows(texts, window=window, **options))
+        windows = self.windows(texts, window=window, prefix=prefix, scores=False, **options)
+        return (found[0].text for found in chain.from_iterable(windows))
 
     def windows(
-        self, texts: Iterable[str], *, window: int | None = None, **options: Unpack[SearchOptions]
-    ) -> Iterator[list[str]]:
-        """Translate as `stream` does, and give out together what is done at the same time.
+        self,
+        texts: Iterable[str],
+        *,
+        window: int | None = None,
+        prefix: str | None = None,
+        scores: bool = True,
+        attention: bool = False,
+        **options: Unpack[SearchOptions],
+    ) -> Iterator[list[list[Hypothesis]]]:
+        """Translate as `stream` does, and give out together what is done at the same time, as `hypotheses` does.
 
         The first window is one text, and the next ones are larger up to the full size: the first translation comes at
         once, and the batches of later windows are full. Where `texts` raises, what it gave before is translated first.
@@ -152,10 +209,13 @@ class Translator:
             texts: The texts; they may have no end.
             window: The most texts to read ahead; they are sorted by length to share batches. By default half of
                 `batch_tokens`, which makes about ten batches of ordinary sentences.
+            prefix: What each translation begins with.
+            scores: As for `hypotheses`.
+            attention: As for `hypotheses`.
             **options: See `SearchOptions`.
 
         Returns:
-            An iterator over lists of translations.
+            An iterator over lists of what `hypotheses` returns for each text.
 
         Raises:
             ValueError: As calling the translator does, or if `window` is not positive.
@@ -163,128 +223,167 @@ class Translator:
         window = max(1, self.batch_tokens // 2) if window is None else window
         if window < 1:
             raise ValueError(f"`window` must be at least 1, but is {window} instead.")
-        return self._translate_windows(_growing_windows(texts, window), self._generation_settings(**options))
+        settings = self._settings(options, attention)
+        return self._translate_windows(_growing_windows(texts, window), prefix, settings, (scores, attention))
 
-    def _translate_windows(self, windows: Iterable[list[str]], settings: dict[str, Any]) -> Iterator[list[str]]:
+    def _settings(self, options: SearchOptions, attention: bool) -> dict[str, Any]:
+        settings: dict[str, Any] = self._searcher.settings(options)
+        split_language = options.get("split_language")
+        if split_language is not None and (attention or settings["num_return_sequences"] > 1):
+            raise ValueError(
+                f"`split_language` must be left out with several hypotheses or `attention`, but is {split_language!r}."
+            )
+        return settings | {"split_language": split_language}
+
+    def _translate_windows(
+        self, windows: Iterable[list[str]], prefix: str | None, settings: dict[str, Any], wanted: tuple[bool, bool]
+    ) -> Iterator[list[list[Hypothesis]]]:
         first_number = 1
         for texts in windows:
-            yield self._translate(texts, settings, first_number)
+            yield self._translate(texts, prefix, settings, wanted, first_number)
             first_number += len(texts)
 
-    def _generation_settings(
-        self, *, beam_size: int | None = None, length_penalty: float | None = None
-    ) -> dict[str, Any]:
-        """Check the options and put them in terms of `generate`."""
-        defaults = self.model.generation_config
-        beam_size = (defaults.num_beams or 1) if beam_size is None else beam_size
-        if beam_size < 1:
-            raise ValueError(f"`beam_size` must be at least 1, but is {beam_size} instead.")
-        settings = {"num_beams": beam_size, "use_cache": True}
-        if beam_size == 1:
-            return settings | {"early_stopping": False, "length_penalty": 1.0}  # generate warns of others: not used
-        return settings | ({} if length_penalty is None else {"length_penalty": length_penalty})
-
-    def _translate(self, texts: Sequence[str], settings: dict[str, Any], first_number: int = 1) -> list[str]:
+    def _translate(
+        self,
+        texts: Sequence[str],
+        prefix: str | Sequence[str] | None,
+        settings: dict[str, Any],
+        wanted: tuple[bool, bool],
+        first_number: int,
+    ) -> list[list[Hypothesis]]:
         """Translate texts of which the first is called line `first_number` in messages."""
-        translations = [""] * len(texts)
-        sources = self._encode(texts, first_number)
-        for rows in _token_budget_batches({row: len(ids) for row, ids in sources.items()}, self.batch_tokens):
-            outputs = self._search([sources[row] for row in rows], settings)
-            texts_of_rows = self.tokenizer.batch_decode(outputs, skip_special_tokens=True)
-            for row, text in zip(rows, texts_of_rows, strict=True):
-                translations[row] = text.replace("\n", " ").replace("\r", " ")
-        return translations
-
-    def _encode(self, texts: Sequence[str], first_number: int) -> dict[int, list[int]]:
-        """Return the token ids of each text that is not blank, by its row."""
-        for number, text in enumerate(texts, first_number):
+        numbers = list(range(first_number, first_number + len(texts)))
+        for number, text in zip(numbers, texts, strict=True):
             _check_text(text, number)
+        prefixes = self._encode_prefixes(prefix, len(texts))
+        language = settings["split_language"]
+        settings = {name: value for name, value in settings.items() if name != "split_language"}
+        if language is None:
+            return self._translate_sentences(texts, prefixes, numbers, settings, wanted)
+        sentences = [split_sentences(text, language) for text in texts]
+        owners = [row for row, of_text in enumerate(sentences) for _ in of_text]
+        found = self._translate_sentences(
+            list(chain.from_iterable(sentences)),
+            [prefixes[row] for row in owners],
+            [numbers[row] for row in owners],
+            settings,
+            wanted,
+        )
+        parts = iter(found)
+        return [[join_hypotheses([next(parts)[0] for _ in of_text])] for of_text in sentences]
+
+    def _translate_sentences(
+        self,
+        texts: Sequence[str],
+        prefixes: Sequence[Ids],
+        numbers: Sequence[int],
+        settings: dict[str, Any],
+        wanted: tuple[bool, bool],
+    ) -> list[list[Hypothesis]]:
+        found = [[Hypothesis("")] * settings["num_return_sequences"] for _ in texts]
+        sources = self._encode(texts, numbers)
+        for rows in _token_budget_batches({row: len(ids) for row, ids in sources.items()}, self.batch_tokens):
+            batch = [sources[row] for row in rows]
+            outputs = self._searcher.search(batch, [prefixes[row] for row in rows], settings)
+            hypotheses = [[self._hypothesis(ids) for ids in ids_of_row] for ids_of_row in outputs]
+            if any(wanted):
+                hypotheses = self._score(batch, outputs, hypotheses, *wanted)
+            for row, hypotheses_of_row in zip(rows, hypotheses, strict=True):
+                found[row] = hypotheses_of_row
+        return found
+
+    def _hypothesis(self, ids: Ids) -> Hypothesis:
+        text = self.tokenizer.decode(ids, skip_special_tokens=True).replace("\n", " ").replace("\r", " ")
+        return Hypothesis(text, tuple(self.tokenizer.convert_ids_to_tokens(ids)))
+
+    def _score(
+        self,
+        sources: Sequence[Ids],
+        outputs: Sequence[Sequence[Ids]],
+        hypotheses: Sequence[Sequence[Hypothesis]],
+        with_scores: bool,
+        with_attention: bool,
+    ) -> list[list[Hypothesis]]:
+        """Add what the model says of its outputs, of those of the same rank at a time."""
+        scored: list[list[Hypothesis]] = [[] for _ in sources]
+        for rank in range(len(outputs[0])):
+            found = self._searcher.score(sources, [ids[rank] for ids in outputs], with_attention=with_attention)
+            for row, scores in enumerate(found):
+                more: dict[str, Any] = {"token_log_probs": tuple(scores.log_probs)} if with_scores else {}
+                if with_attention:
+                    more["attention"] = scores.attention
+                    more["source_tokens"] = tuple(self.tokenizer.convert_ids_to_tokens(sources[row]))
+                scored[row].append(replace(hypotheses[row][rank], **more))
+        return scored
+
+    def _encode_prefixes(self, prefix: str | Sequence[str] | None, number: int) -> list[Ids]:
+        """Return the token ids of each translation's beginning, without an end token."""
+        if prefix is None:
+            return [[]] * number
+        prefixes = [prefix] * number if isinstance(prefix, str) else list(prefix)
+        if len(prefixes) != number:
+            raise ValueError(
+                f"`prefix` must be one text, or one for each of the {number} texts, but are {len(prefixes)} instead."
+            )
+        if not prefixes:
+            return []
+        encoded = self.tokenizer(text_target=prefixes, verbose=False)["input_ids"]
+        return [[token for token in ids if token != self.tokenizer.eos_token_id] for ids in encoded]
+
+    def _encode(self, texts: Sequence[str], numbers: Sequence[int]) -> dict[int, Ids]:
+        """Return the token ids of each text that is not blank, by its row."""
         rows = [row for row, text in enumerate(texts) if text.strip()]
         if not rows:
             return {}
         # Not `verbose`: the tokenizer would warn of long texts too, once, and without a number.
         encoded = self.tokenizer([texts[row] for row in rows], verbose=False)["input_ids"]
         sources = {row: ids for row, ids in zip(rows, encoded, strict=True) if ids}
-        self._check_vocabulary(sources, first_number)
-        return self._fit_length(sources, first_number)
+        self._check_vocabulary(sources, numbers)
+        return self._fit_length(sources, numbers)
 
-    def _check_vocabulary(self, sources: dict[int, list[int]], first_number: int) -> None:
-        vocab_size = self.model.config.vocab_size
+    def _check_vocabulary(self, sources: dict[int, Ids], numbers: Sequence[int]) -> None:
+        vocab_size = self._searcher.vocab_size
         for row, ids in sources.items():
             if max(ids) >= vocab_size:
                 raise ValueError(
                     f"Token ids must be below the size of the model's vocabulary ({vocab_size}), but the token "
-                    f"{self.tokenizer.convert_ids_to_tokens(max(ids))!r} in line {first_number + row} has the id "
+                    f"{self.tokenizer.convert_ids_to_tokens(max(ids))!r} in line {numbers[row]} has the id "
                     f"{max(ids)} instead. Use the tokenizer that the model was trained with."
                 )
 
-    def _fit_length(self, sources: dict[int, list[int]], first_number: int) -> dict[int, list[int]]:
+    def _fit_length(self, sources: dict[int, Ids], numbers: Sequence[int]) -> dict[int, Ids]:
         """Warn of texts longer than the model knows, and cut those that its position table cannot hold."""
-        trained_length, longest = self.tokenizer.model_max_length, self._position_limit()
+        trained_length, longest = self.tokenizer.model_max_length, self._searcher.position_limit
         too_long = [row for row, ids in sources.items() if len(ids) > longest]
         unusual = [row for row, ids in sources.items() if trained_length < len(ids) <= longest]
         if too_long:
             logger.warning(
                 "%s: only the first %d tokens are translated, since the model has no positions for more.",
-                *(_name_lines(too_long, first_number), longest),
+                *(_name_lines([numbers[row] for row in too_long]), longest),
             )
         if unusual:
             logger.warning(
                 "%s: longer than the %d tokens that the model was trained on; the translation may be poor.",
-                *(_name_lines(unusual, first_number), trained_length),
+                *(_name_lines([numbers[row] for row in unusual]), trained_length),
             )
         cut = {row: sources[row][: int(longest) - 1] + sources[row][-1:] for row in too_long}  # keeps the end token
         return sources | cut
 
-    def _position_limit(self) -> float:
-        config = self.model.config
-        is_learned = getattr(config, "position_embedding_type", None) == "learned"
-        return config.max_position_embeddings if is_learned else math.inf
 
-    @torch.inference_mode()
-    def _search(self, sources: Sequence[list[int]], settings: dict[str, Any]) -> list[list[int]]:
-        """Return the model's output for each source, without its start and end tokens."""
-        limits = [int(min(len(ids) + EXTRA_LENGTH, self._position_limit())) for ids in sources]
-        config, device = self.model.config, self.model.device
-        input_ids = pad_sequence(list(map(torch.tensor, sources)), batch_first=True, padding_value=config.pad_token_id)
-        lengths = torch.tensor(list(map(len, sources)))
-        attention_mask = (torch.arange(input_ids.shape[1]) < lengths[:, None]).long()
-        suppressed = self.model.generation_config.suppress_tokens
-        outputs = self.model.generate(
-            input_ids=input_ids.to(device),
-            attention_mask=attention_mask.to(device),
-            max_length=1 + max(limits),  # with the start token
-            stopping_criteria=[_OutputLimits(torch.tensor(limits, device=device))],
-            suppress_tokens=None,
-            logits_processor=[_SuppressedTokens(torch.tensor(suppressed, device=device))] if suppressed else [],
-            **settings,
-        )
-        eos_ids = self.model.generation_config.eos_token_id
-        ends = set(eos_ids if isinstance(eos_ids, list) else [eos_ids])
-        return [_cut(ids[1 : 1 + limit], ends) for ids, limit in zip(outputs.tolist(), limits, strict=True)]
-
-
-class _OutputLimits(StoppingCriteria):  # type: ignore[misc, unused-ignore]
-    """Ends each output at a length of its own; `generate` itself has one limit for the whole batch."""
-
-    def __init__(self, limits: torch.Tensor) -> None:
-        self.limits = limits
-
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
-        """Tell for each hypothesis, those of one source being neighbours, whether it is as long as may be."""
-        is_done = input_ids.shape[1] > self.limits  # > and not >=, since the start token does not count
-        return is_done.repeat_interleave(input_ids.shape[0] // len(self.limits))
-
-
-class _SuppressedTokens(LogitsProcessor):  # type: ignore[misc, unused-ignore]
-    """Bans tokens in place; for `suppress_tokens` `generate` itself copies all scores at each step."""
-
-    def __init__(self, token_ids: torch.Tensor) -> None:
-        self.token_ids = token_ids
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Return the scores of shape (rows, V), those of the banned tokens set to minus infinity."""
-        return scores.index_fill_(-1, self.token_ids, -torch.inf)
+def _check_device(device: str | torch.device | None) -> str | torch.device:
+    """Return a device that computes: the given one, or an accelerator where there is one."""
+    if device is None:
+        return torch.accelerator.current_accelerator() or "cpu"
+    if str(device) == "meta":
+        raise ValueError("`device` must be one that computes, but is 'meta' instead. Take 'cpu'.")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # the latter where torch was built without CUDA
+        raise ValueError(
+            f"`device` must be one that torch finds on this machine, but is {str(device)!r} instead "
+            f"({str(error).splitlines()[0]})."
+        ) from error
+    return device
 
 
 def _check_text(text: str, number: int) -> None:
@@ -296,14 +395,6 @@ def _check_text(text: str, number: int) -> None:
         raise ValueError(
             f"`texts` must be valid Unicode, but line {number} holds half of a surrogate pair. Take it out."
         ) from None
-
-
-def _cut(ids: list[int], ends: set[int]) -> list[int]:
-    """Return the ids before the first end token. Beam search fills up with end tokens, greedy search with padding."""
-    for position, token in enumerate(ids):
-        if token in ends:
-            return ids[:position]
-    return ids
 
 
 def _growing_windows(texts: Iterable[str], largest: int) -> Iterator[list[str]]:
@@ -339,9 +430,10 @@ def _token_budget_batches(lengths: dict[int, int], batch_tokens: int) -> Iterato
         yield batch
 
 
-def _name_lines(rows: Sequence[int], first_number: int) -> str:
+def _name_lines(numbers: Sequence[int]) -> str:
     """Return "Line 3" or "Lines 3, 5 and 8", with at most ten numbers."""
-    numbers = [str(first_number + row) for row in rows[:10]]
-    if len(rows) > 10:
-        numbers.append(f"{len(rows) - 10} more")
-    return f"Line {numbers[0]}" if len(numbers) == 1 else f"Lines {', '.join(numbers[:-1])} and {numbers[-1]}"
+    several = sorted(set(numbers))
+    names = [str(number) for number in several[:10]]
+    if len(several) > 10:
+        names.append(f"{len(several) - 10} more")
+    return f"Line {names[0]}" if len(names) == 1 else f"Lines {', '.join(names[:-1])} and {names[-1]}"

@@ -66,7 +66,34 @@ def test_the_scores_are_told_with_their_signatures(model_folder: Path, files: li
         "exact match  50.0 %",
         f"BLEU         {expected['bleu']:.1f}  {expected['bleu_signature']}",
         f"chrF         {expected['chrf']:.1f}  {expected['chrf_signature']}",
+        f"TER          {expected['ter']:.1f}  {expected['ter_signature']}",
     ]
+
+
+def test_another_system_is_compared_by_paired_bootstrap(
+    model_folder: Path, files: list[object], command: Command, tmp_path: Path
+) -> None:
+    _, out, _ = command("evaluate", model_folder, *files, "--json")
+    alone = json.loads(out)
+    (tmp_path / "other").write_text("x\n" * alone["num_sentences"])
+    status, out, _ = command("evaluate", model_folder, *files, "--against", tmp_path / "other")
+    assert status == 0
+    assert f"against {tmp_path / 'other'}, by paired bootstrap (95 % intervals):" in out
+    _, out, _ = command("evaluate", model_folder, *files, "--against", model_folder, "--json")
+    comparison = json.loads(out)["comparison"]
+    for name in ("bleu", "chrf", "ter"):
+        assert comparison[name]["score"] == comparison[name]["baseline"] == alone[name]
+        assert comparison[name]["p_value"] == 1  # a system does not differ from itself
+        assert "bs:1000" in comparison[name]["signature"]
+
+
+def test_a_file_to_compare_with_must_have_as_many_lines(
+    model_folder: Path, files: list[object], command: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "other").write_text("x\n")
+    status, _, err = command("evaluate", model_folder, *files, "--against", tmp_path / "other")
+    assert status == 1
+    assert "`--source` and `--against` must have the same number of lines" in err
 
 
 def test_the_search_is_the_one_asked_for(

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import os
 import subprocess
 import sys
@@ -123,9 +124,77 @@ def test_options_reach_the_translator(
     monkeypatch.setattr(Translator, "windows", windows)
     type_in(b"")
     assert command("translate", model_folder, "--device", "cpu")[0] == 0
-    assert given == {"window": None, "batch_tokens": 1024, "device": torch.device("cpu")}
-    assert command("translate", model_folder, "--beam-size", 3, "--batch-tokens", 7)[0] == 0
-    assert (given["beam_size"], given["batch_tokens"]) == (3, 7)
+    plain = {"window": None, "scores": False, "attention": False, "prefix": None, "n_best": 1}
+    assert given == plain | {"batch_tokens": 1024, "device": torch.device("cpu")}
+    options = (
+        "--beam-size 3 --batch-tokens 7 --length-penalty 0.5 --n-best 2 --prefix ß --split-language de --dtype float64"
+    )
+    assert command("translate", model_folder, *options.split(), "--scores", "--alignments")[0] == 0
+    expected = {
+        "beam_size": 3,
+        "batch_tokens": 7,
+        "length_penalty": 0.5,
+        "n_best": 2,
+        "prefix": "ß",
+        "attention": True,
+    }
+    assert given | expected | {"split_language": "de", "scores": True} == given
+
+
+def test_more_hypotheses_are_lines_of_their_own_with_scores_and_alignments_after_tabs(
+    model_folder: Path, command: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "in").write_text(TEXT, encoding="utf-8")
+    options = ("--input", tmp_path / "in", "--n-best", 2, "--beam-size", 2, "--scores", "--alignments")
+    status, out, _ = command("translate", model_folder, *options)
+    assert status == 0
+    found = Translator.from_pretrained(model_folder, device="cpu").hypotheses(
+        LINES, n_best=2, beam_size=2, attention=True
+    )
+    expected = []
+    for hypothesis in (hypothesis for hypotheses in found for hypothesis in hypotheses):
+        if hypothesis.score is None:
+            expected.append("")
+        else:
+            pairs = " ".join(f"{source}-{target}" for source, target in hypothesis.alignment or ())
+            expected.append(f"{hypothesis.text}\t{hypothesis.score:.4f}\t{pairs}")
+    assert len(expected) == 2 * len(LINES)
+    assert out.splitlines() == expected
+
+
+def test_each_line_can_be_a_json_object(
+    model_folder: Path, translations: list[str], command: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "in").write_text(TEXT, encoding="utf-8")
+    options = ("--input", tmp_path / "in", "--format", "jsonl")
+    _, out, _ = command("translate", model_folder, *options)
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row["source"] for row in rows] == LINES
+    assert [row["translation"] for row in rows] == translations
+    assert rows[0]["hypotheses"][0].keys() == {"text", "tokens"}
+    _, out, _ = command("translate", model_folder, *options, "--scores", "--alignments")
+    hypothesis = json.loads(out.splitlines()[0])["hypotheses"][0]
+    assert hypothesis["score"] == pytest.approx(sum(hypothesis["token_log_probs"]))
+    assert hypothesis["source_tokens"] == ["ä", "ö", "ü", "</s>"]
+    assert [target for _, target in hypothesis["alignment"]] == list(range(len(hypothesis["tokens"])))
+
+
+@pytest.mark.slow
+def test_two_processes_share_the_lines_of_a_file(model_folder: Path, translations: list[str], tmp_path: Path) -> None:
+    (tmp_path / "in").write_text(TEXT * 7, encoding="utf-8")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "hf_seq2seq"]
+    options = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--batch-tokens", "10"]
+    subprocess.run([*launch, "translate", str(model_folder), *options], check=True, timeout=120)
+    assert (tmp_path / "out").read_text(encoding="utf-8") == as_text(translations) * 7
+
+
+def test_processes_cannot_share_standard_input(
+    model_folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    status, _, err = command("translate", model_folder)
+    assert status == 1
+    assert "`--input` must name a file where 2 processes share its lines" in err
 
 
 @pytest.mark.parametrize("option", ["--beam-size", "--batch-tokens"])

@@ -6,7 +6,7 @@ import sacrebleu
 from transformers import EvalPrediction, PreTrainedTokenizerFast
 
 from hf_seq2seq.tokenization import train_tokenizer
-from hf_seq2seq.training.metrics import generation_metrics, score
+from hf_seq2seq.training.metrics import compare, generation_metrics, score
 
 
 HYPOTHESES = ["the cat sat on the mat", "a dog, it barked", ""]
@@ -76,3 +76,14 @@ def test_padding_of_minus_100_is_no_token_and_drops_nothing(tokenizer: PreTraine
     assert metrics == {name: expected[name] for name in ("bleu", "chrf", "ter", "exact_match")}
     assert all(isinstance(value, float) for value in metrics.values())
     assert (predictions == before).all()
+
+
+def test_a_comparison_is_that_of_sacrebleu() -> None:
+    references = [f"the cat sat on the mat {number}" for number in range(40)]
+    better = [f"the cat sat on a mat {number}" for number in range(40)]
+    worse = [f"the cat {'sat' if number % 2 else 'lay'} on a mat {number}" for number in range(40)]
+    found = compare(better, worse, references)
+    assert found["bleu"]["score"] == sacrebleu.corpus_bleu(better, [references]).score
+    assert found["ter"]["baseline"] == sacrebleu.corpus_ter(worse, [references]).score
+    assert float(found["bleu"]["p_value"]) < 0.01
+    assert float(compare(better, better, references)["chrf"]["p_value"]) == 1

@@ -1,0 +1,184 @@
+"""Search for outputs, and score given ones, with a model in PyTorch."""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel, StoppingCriteria
+
+from .hypothesis import Scores, SearchOptions
+
+
+# Vaswani et al. (2017), section 6.1: how many more tokens than its source an output may have.
+EXTRA_LENGTH = 50
+
+Ids = list[int]
+
+
+class TorchSearch:
+    """Runs `generate` on batches of token ids.
+
+    Args:
+        model: A sequence-to-sequence model; it is put in evaluation mode.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model: Any = model.eval()
+
+    @property
+    def vocab_size(self) -> int:
+        """The size of the source's vocabulary."""
+        return int(self.model.config.vocab_size)
+
+    @property
+    def position_limit(self) -> float:
+        """The most tokens of a text that the model has positions for."""
+        config = self.model.config
+        is_learned = getattr(config, "position_embedding_type", None) == "learned"
+        return float(config.max_position_embeddings) if is_learned else math.inf
+
+    def settings(self, options: SearchOptions) -> dict[str, Any]:
+        """Checks options and puts them in terms of `generate`.
+
+        Raises:
+            ValueError: If one is out of range.
+        """
+        do_sample = options.get("do_sample", False)
+        beam_size = options.get("beam_size", 1 if do_sample else self.model.generation_config.num_beams or 1)
+        n_best = options.get("n_best", 1)
+        for name, value in (("beam_size", beam_size), ("n_best", n_best)):
+            if value < 1:
+                raise ValueError(f"`{name}` must be at least 1, but is {value} instead.")
+        if n_best > beam_size and not do_sample:
+            raise ValueError(f"`n_best` must be at most `beam_size` ({beam_size}), but is {n_best} instead.")
+        settings: dict[str, Any] = {"num_beams": beam_size, "num_return_sequences": n_best, "use_cache": True}
+        for name in ("temperature", "top_k", "top_p"):
+            if name in options:
+                if not do_sample:
+                    raise ValueError(f"`{name}` must be given together with `do_sample`, which is not set.")
+                settings[name] = options[name]  # type: ignore[literal-required]
+        settings["do_sample"] = do_sample
+        if beam_size == 1:
+            return settings | {"early_stopping": False, "length_penalty": 1.0}  # generate warns of others: not used
+        return settings | ({"length_penalty": options["length_penalty"]} if "length_penalty" in options else {})
+
+    @torch.inference_mode()
+    def search(self, sources: Sequence[Ids], prefixes: Sequence[Ids], settings: dict[str, Any]) -> list[list[Ids]]:
+        """Returns for each source its outputs, the best first.
+
+        Args:
+            sources: Token ids of each source.
+            prefixes: Token ids that each output begins with; may be empty.
+            settings: What `settings` returned.
+
+        Returns:
+            Token ids without the start token and with the end token, unless the longest output was reached: that of
+            a source is its length and 50 more.
+        """
+        limits = torch.tensor([int(min(len(ids) + EXTRA_LENGTH, self.position_limit)) for ids in sources])
+        starts, start_mask = _pad_left(
+            [[self._start, *prefix] for prefix in prefixes], self.model.config.pad_token_id, self.model.device
+        )
+        padding = starts.shape[1] - start_mask.sum(dim=1).cpu()  # of the prefixes, before the start token
+        last_columns = limits + padding  # of an output that is as long as may be
+        has_prefix = starts.shape[1] > 1
+        outputs = self.model.generate(
+            **self._pad_sources(sources),
+            decoder_input_ids=starts,
+            decoder_attention_mask=start_mask if has_prefix else None,
+            max_length=1 + int(last_columns.max()),  # with the start token
+            stopping_criteria=[_OutputLimits(last_columns.to(self.model.device))],
+            **settings,
+        )
+        n_best = len(outputs) // len(sources)
+        rows = outputs.tolist()
+        return [
+            [self._cut(ids[1 + pad : 1 + last]) for ids in rows[n_best * row : n_best * (row + 1)]]
+            for row, (pad, last) in enumerate(zip(padding.tolist(), last_columns.tolist(), strict=True))
+        ]
+
+    @torch.inference_mode()
+    def score(self, sources: Sequence[Ids], outputs: Sequence[Ids], *, with_attention: bool) -> list[Scores]:
+        """Returns for each output, given its source, the log-probabilities of its tokens and their attention.
+
+        Args:
+            sources: Token ids of each source.
+            outputs: Token ids of an output of each, none of them empty.
+            with_attention: Whether the attention to the source is returned; else it is None.
+        """
+        inputs = self._pad_sources(sources)
+        labels = pad_sequence(list(map(torch.tensor, outputs)), batch_first=True, padding_value=-100)
+        labels = labels.to(self.model.device)
+        with self._attention_weights(with_attention):
+            predicted = self.model(
+                **inputs,
+                decoder_input_ids=self.model.prepare_decoder_input_ids_from_labels(labels),
+                output_attentions=with_attention,
+            )
+        log_probs = predicted.logits.float().log_softmax(dim=-1)
+        of_labels = log_probs.gather(-1, labels.clamp(min=0)[..., None]).squeeze(-1).cpu()
+        attention = None
+        if with_attention:
+            attention = predicted.cross_attentions[-2:][0].float().mean(dim=1).cpu()  # (B, H, T, S) -> (B, T, S)
+        return [
+            Scores(
+                of_labels[row, : len(ids)].tolist(),
+                None if attention is None else attention[row, : len(ids), : len(sources[row])],
+            )
+            for row, ids in enumerate(outputs)
+        ]
+
+    @property
+    def _start(self) -> int:
+        return int(self.model.generation_config.decoder_start_token_id)
+
+    def _pad_sources(self, sources: Sequence[Ids]) -> dict[str, torch.Tensor]:
+        pad_id, device = self.model.config.pad_token_id, self.model.device
+        input_ids = pad_sequence(list(map(torch.tensor, sources)), batch_first=True, padding_value=pad_id)
+        lengths = torch.tensor(list(map(len, sources)))
+        mask = (torch.arange(input_ids.shape[1]) < lengths[:, None]).long()
+        return {"input_ids": input_ids.to(device), "attention_mask": mask.to(device)}
+
+    def _cut(self, ids: Ids) -> Ids:
+        """Returns the ids up to the first end token. Beam search fills up with these, greedy search with padding."""
+        eos_ids = self.model.generation_config.eos_token_id
+        ends = set(eos_ids if isinstance(eos_ids, list) else [eos_ids])
+        for position, token in enumerate(ids):
+            if token in ends:
+                return ids[: position + 1]
+        return ids
+
+    @contextmanager
+    def _attention_weights(self, are_wanted: bool) -> Iterator[None]:
+        """Switches to the attention implementation that returns its weights."""
+        before = self.model.config._attn_implementation
+        if are_wanted:
+            self.model.set_attn_implementation("eager")
+        try:
+            yield
+        finally:
+            if are_wanted:
+                self.model.set_attn_implementation(before)
+
+
+class _OutputLimits(StoppingCriteria):  # type: ignore[misc, unused-ignore]
+    """Ends each output at a length of its own; `generate` itself has one limit for the whole batch."""
+
+    def __init__(self, last_columns: torch.Tensor) -> None:
+        self.last_columns = last_columns
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
+        """Tells for each hypothesis, those of one source being neighbours, whether it is as long as may be."""
+        is_done = input_ids.shape[1] > self.last_columns  # > and not >=, since the start token does not count
+        return is_done.repeat_interleave(input_ids.shape[0] // len(self.last_columns))
+
+
+def _pad_left(rows: Sequence[Ids], pad_id: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns rows of unequal length as ids (B, T), padded at the left, and their mask."""
+    width = max(map(len, rows))
+    ids = [[pad_id] * (width - len(row)) + row for row in rows]
+    mask = [[0] * (width - len(row)) + [1] * len(row) for row in rows]
+    return torch.tensor(ids, device=device), torch.tensor(mask, device=device)

@@ -1,0 +1,167 @@
+"""What is told of translations is what the model says of them: scores, attention, n-best lists, prefixes."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from inference.test_translator import END, letters_model, random_texts
+from transformers import PreTrainedTokenizerFast
+
+from hf_seq2seq import Translator
+from hf_seq2seq.inference import Hypothesis
+from hf_seq2seq.inference import search as search_module
+
+
+START = 1
+
+
+@pytest.fixture(autouse=True)
+def shorter_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_module, "EXTRA_LENGTH", 3)
+
+
+@pytest.fixture
+def translator(letter_tokenizer: PreTrainedTokenizerFast) -> Translator:
+    return Translator(letters_model(decoder_layers=2), letter_tokenizer)
+
+
+def forward_alone(translator: Translator, text: str, hypothesis: Hypothesis) -> tuple[torch.Tensor, Any]:
+    """The output's ids, and what the model predicts where it is given, without a batch and without padding."""
+    ids = torch.tensor([translator.tokenizer.convert_tokens_to_ids(list(hypothesis.tokens))])
+    decoder_input_ids = torch.cat([torch.tensor([[START]]), ids[:, :-1]], dim=1)
+    inputs = translator.tokenizer(text, return_tensors="pt")
+    translator.model.set_attn_implementation("eager")
+    output = translator.model(
+        input_ids=inputs["input_ids"], decoder_input_ids=decoder_input_ids, output_attentions=True
+    )
+    translator.model.set_attn_implementation("sdpa")
+    return ids[0], output
+
+
+def test_scores_are_those_of_the_output_given_to_the_model(translator: Translator) -> None:
+    texts = random_texts(3, 8, 1, 5)
+    for text, found in zip(texts, translator.hypotheses(texts, n_best=3, beam_size=4), strict=True):
+        for hypothesis in found:
+            ids, output = forward_alone(translator, text, hypothesis)
+            expected = output.logits[0].log_softmax(-1)[range(len(ids)), ids].tolist()
+            assert hypothesis.token_log_probs == pytest.approx(expected, abs=1e-5)
+            assert hypothesis.score == pytest.approx(sum(expected), abs=1e-4)
+
+
+def test_attention_is_that_of_the_last_layer_but_one_and_sums_to_one(translator: Translator) -> None:
+    texts = random_texts(3, 8, 1, 5)
+    for text, (hypothesis,) in zip(texts, translator.hypotheses(texts, attention=True), strict=True):
+        _, output = forward_alone(translator, text, hypothesis)
+        assert hypothesis.attention is not None
+        torch.testing.assert_close(hypothesis.attention, output.cross_attentions[0][0].mean(dim=0))
+        torch.testing.assert_close(hypothesis.attention.sum(dim=-1), torch.ones(len(hypothesis.tokens)))
+        assert hypothesis.source_tokens == (*text.split(), "</s>")
+        best = hypothesis.attention.argmax(dim=-1).tolist()
+        assert hypothesis.alignment == [(source, target) for target, source in enumerate(best)]
+    assert translator.model.config._attn_implementation == "sdpa"
+
+
+def test_hypotheses_come_in_the_order_of_the_search(translator: Translator) -> None:
+    for found in translator.hypotheses(random_texts(3, 8, 5), n_best=4, beam_size=4, length_penalty=0.7):
+        penalised = [(hypothesis.score or 0) / len(hypothesis.tokens) ** 0.7 for hypothesis in found]
+        assert penalised == sorted(penalised, reverse=True)
+        assert len({hypothesis.tokens for hypothesis in found}) == 4
+
+
+def test_the_first_hypothesis_is_the_translation(translator: Translator) -> None:
+    texts = ["", *random_texts(3, 8, 5), " "]
+    found = translator.hypotheses(texts, n_best=2, beam_size=4)
+    assert [hypotheses[0].text for hypotheses in found] == translator(texts, beam_size=4)
+    assert found[0] == found[-1] == [Hypothesis(""), Hypothesis("")]
+
+
+def test_prefixes_of_unequal_length_go_on_as_each_would_alone(translator: Translator) -> None:
+    texts = random_texts(3, 8, 1, 5)
+    prefixes = ["a b c", "", "d", "e f"]
+    for beam_size in (1, 4):
+        together = translator(texts, prefix=prefixes, beam_size=beam_size)
+        alone = [
+            translator(text, prefix=prefix, beam_size=beam_size) for text, prefix in zip(texts, prefixes, strict=True)
+        ]
+        assert together == alone
+        assert all(text.startswith(prefix) for text, prefix in zip(together, prefixes, strict=True))
+        assert together[1] == translator(texts[1], beam_size=beam_size)
+
+
+def test_one_prefix_is_that_of_every_text_and_counts_towards_the_limit(
+    letter_tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    translator = Translator(letters_model(end_bias=-1e4), letter_tokenizer)
+    for text in translator(random_texts(3, 8), prefix="x"):
+        assert text.split()[0] == "x"
+    found = translator.hypotheses(random_texts(3, 8), prefix="x y")
+    assert [len(hypothesis.tokens) for (hypothesis,) in found] == [3 + 1 + 3, 8 + 1 + 3]  # source, </s> and 3 more
+
+
+def test_prefixes_must_be_as_many_as_texts(translator: Translator) -> None:
+    with pytest.raises(
+        ValueError, match="`prefix` must be one text, or one for each of the 3 texts, but are 2 instead"
+    ):
+        translator(random_texts(1, 2, 3), prefix=["a", "b"])
+
+
+def test_samples_depend_on_the_seed_alone(translator: Translator) -> None:
+    texts = random_texts(5, 7)
+
+    def sample(seed: int, **options: Any) -> list[list[str]]:
+        torch.manual_seed(seed)
+        found = translator.hypotheses(texts, do_sample=True, n_best=3, **options)
+        return [[hypothesis.text for hypothesis in hypotheses] for hypotheses in found]
+
+    assert sample(1) == sample(1) != sample(2)
+    greedy = translator(texts, beam_size=1)
+    assert sample(1, top_k=1) == [[text] * 3 for text in greedy]
+    assert sample(1, temperature=1e-4) == [[text] * 3 for text in greedy]
+    assert sample(1, top_p=1e-6) == [[text] * 3 for text in greedy]
+
+
+def test_paragraphs_are_translated_sentence_by_sentence(
+    letter_tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    translator = Translator(letters_model(), letter_tokenizer)
+    paragraphs = ["Dr. Smith went home. The dog slept!  Did it?", "", "a b c d"]
+    parts = [["Dr. Smith went home.", "The dog slept!", "Did it?"], [""], ["a b c d"]]
+    expected = [" ".join(translator(sentences)) for sentences in parts]
+    assert translator(paragraphs, split_language="en") == expected
+    (joined,), *_ = translator.hypotheses(paragraphs, split_language="en")
+    scores = [hypothesis.score or 0 for (hypothesis,) in translator.hypotheses(parts[0])]
+    assert joined.score == pytest.approx(sum(scores))
+    assert list(translator.stream(paragraphs, split_language="en")) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_best": 0}, "`n_best` must be at least 1, but is 0 instead"),
+        ({"n_best": 3, "beam_size": 2}, r"`n_best` must be at most `beam_size` \(2\), but is 3 instead"),
+        ({"beam_size": 0}, "`beam_size` must be at least 1, but is 0 instead"),
+        ({"top_k": 3}, "`top_k` must be given together with `do_sample`"),
+        ({"split_language": "en", "n_best": 2}, "`split_language` must be left out with several hypotheses"),
+        ({"split_language": "en", "attention": True}, "`split_language` must be left out with several hypotheses"),
+    ],
+)
+def test_an_option_out_of_range_is_named(options: dict[str, Any], message: str, translator: Translator) -> None:
+    with pytest.raises(ValueError, match=message):
+        translator.hypotheses(["a"], **options)
+
+
+def test_an_unknown_backend_is_named(tmp_path: Any) -> None:
+    with pytest.raises(ValueError, match="`backend` must be one of torch, ctranslate2, but is 'jax' instead"):
+        Translator.from_pretrained(tmp_path, backend="jax")  # type: ignore[arg-type]
+
+
+def test_an_output_without_an_end_has_no_end_token(letter_tokenizer: PreTrainedTokenizerFast) -> None:
+    endless = Translator(letters_model(end_bias=-1e4), letter_tokenizer).hypotheses(["a b"])[0][0]
+    assert len(endless.tokens) == 2 + 1 + 3
+    assert "</s>" not in endless.tokens
+    ended = Translator(letters_model(end_bias=1e4), letter_tokenizer).hypotheses(["a b"])[0][0]
+    assert ended.tokens == ("</s>",)
+    assert ended.token_log_probs is not None
+    assert math.isclose(ended.token_log_probs[0], 0, abs_tol=1e-6)
+    assert END == 2
