@@ -932,17 +932,19 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
         """Repeats the target's rows for the beams of a search, which share the encoder's."""
         names = ("encoder_outputs", "attention_mask") if is_encoder_decoder else ()
         shared = {name: model_kwargs.pop(name) for name in names if name in model_kwargs}
-        input_ids, model_kwargs = super()._expand_inputs_for_generation(expand_size, False, input_ids, **model_kwargs)
+        stock: Any = super()
+        input_ids, model_kwargs = stock._expand_inputs_for_generation(expand_size, False, input_ids, **model_kwargs)
         return input_ids, model_kwargs | shared
 
-    def _reorder_cache(self, cache: EncoderDecoderCache, beam_idx: torch.Tensor) -> EncoderDecoderCache:
+    def _reorder_cache(self, cache: EncoderDecoderCache, beam_idx: Any) -> EncoderDecoderCache:
         """Lets the beams of a search change places; what they share of the encoder stays."""
         cache.self_attention_cache.reorder_cache(beam_idx)
         return cache
 
     def _get_logits_processor(self, generation_config: GenerationConfig, *args: Any, **kwargs: Any) -> Any:
         """Bans tokens in place, where transformers' own processor copies all scores at each step."""
-        processors = super()._get_logits_processor(generation_config, *args, **kwargs)
+        stock: Any = super()
+        processors = stock._get_logits_processor(generation_config, *args, **kwargs)
         if generation_config.output_logits:  # these are the very tensors
             return processors
         return LogitsProcessorList(

@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 from importlib import import_module
+from keyword import iskeyword
 
 import typer
 from huggingface_hub.errors import StrictDataclassError
@@ -11,13 +12,15 @@ from transformers.utils.logging import disable_progress_bar
 from typer.core import TyperGroup
 
 
-# Each verb is the function of its name in the module of its name.
+# Each verb is the function of its name in the module of its name; a Python keyword has `_` behind it there.
 VERBS = {
     "train": "Train a model on pairs of texts, or train one further.",
     "tokenizer": "Train a tokenizer on text files.",
     "translate": "Translate lines of text with a trained model.",
     "evaluate": "Score a model's translations against references.",
     "average": "Average the last checkpoints of a training run.",
+    "import": "Turn a MarianMT or FSMT model into one of this package.",
+    "export": "Write a trained model for CTranslate2 or ONNX.",
 }
 
 # `train` reads its arguments itself, with HfArgumentParser.
@@ -36,7 +39,8 @@ class _Verbs(TyperGroup):
     def get_command(self, ctx, cmd_name):  # type: ignore[no-untyped-def]
         if cmd_name not in VERBS:
             return None
-        function = getattr(import_module(f"hf_seq2seq.commands.{cmd_name}"), cmd_name)
+        name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        function = getattr(import_module(f"hf_seq2seq.commands.{name}"), name)
         verb = typer.Typer(add_completion=False, rich_markup_mode=None)
         verb.command(cmd_name, context_settings=_HANDED_ON if cmd_name == "train" else None)(function)
         return typer.main.get_command(verb)

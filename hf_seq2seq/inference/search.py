@@ -15,6 +15,8 @@ from .hypothesis import Scores, SearchOptions
 # Vaswani et al. (2017), section 6.1: how many more tokens than its source an output may have.
 EXTRA_LENGTH = 50
 
+_SAMPLING = ("temperature", "top_k", "top_p")
+
 Ids = list[int]
 
 
@@ -49,17 +51,9 @@ class TorchSearch:
         do_sample = options.get("do_sample", False)
         beam_size = options.get("beam_size", 1 if do_sample else self.model.generation_config.num_beams or 1)
         n_best = options.get("n_best", 1)
-        for name, value in (("beam_size", beam_size), ("n_best", n_best)):
-            if value < 1:
-                raise ValueError(f"`{name}` must be at least 1, but is {value} instead.")
-        if n_best > beam_size and not do_sample:
-            raise ValueError(f"`n_best` must be at most `beam_size` ({beam_size}), but is {n_best} instead.")
+        check_search_options(options, beam_size, n_best)
         settings: dict[str, Any] = {"num_beams": beam_size, "num_return_sequences": n_best, "use_cache": True}
-        for name in ("temperature", "top_k", "top_p"):
-            if name in options:
-                if not do_sample:
-                    raise ValueError(f"`{name}` must be given together with `do_sample`, which is not set.")
-                settings[name] = options[name]  # type: ignore[literal-required]
+        settings |= {name: options[name] for name in _SAMPLING if name in options}  # type: ignore[literal-required]
         settings["do_sample"] = do_sample
         if beam_size == 1:
             return settings | {"early_stopping": False, "length_penalty": 1.0}  # generate warns of others: not used
@@ -91,6 +85,7 @@ class TorchSearch:
             decoder_attention_mask=start_mask if has_prefix else None,
             max_length=1 + int(last_columns.max()),  # with the start token
             stopping_criteria=[_OutputLimits(last_columns.to(self.model.device))],
+            forced_eos_token_id=None,  # it would force the end at the limit of the whole batch
             **settings,
         )
         n_best = len(outputs) // len(sources)
@@ -174,6 +169,19 @@ class _OutputLimits(StoppingCriteria):  # type: ignore[misc, unused-ignore]
         """Tells for each hypothesis, those of one source being neighbours, whether it is as long as may be."""
         is_done = input_ids.shape[1] > self.last_columns  # > and not >=, since the start token does not count
         return is_done.repeat_interleave(input_ids.shape[0] // len(self.last_columns))
+
+
+def check_search_options(options: SearchOptions, beam_size: int, n_best: int) -> None:
+    """Raises ValueError if an option is out of range."""
+    for name, value in (("beam_size", beam_size), ("n_best", n_best)):
+        if value < 1:
+            raise ValueError(f"`{name}` must be at least 1, but is {value} instead.")
+    do_sample = options.get("do_sample", False)
+    if n_best > beam_size and not do_sample:
+        raise ValueError(f"`n_best` must be at most `beam_size` ({beam_size}), but is {n_best} instead.")
+    for name in _SAMPLING:
+        if name in options and not do_sample:
+            raise ValueError(f"`{name}` must be given together with `do_sample`, which is not set.")
 
 
 def _pad_left(rows: Sequence[Ids], pad_id: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:

@@ -5,7 +5,6 @@ Shapes: D d_model, H heads, K width of a head's keys, P width that heads are pad
 
 import math
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,8 +12,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from hf_seq2seq.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
+from hf_seq2seq.saving import new_folder
 
-from .onnx import check_model, new_folder, save_generation_config
+from .checks import check_model
 
 
 try:
@@ -54,8 +54,9 @@ _UNKNOWN_SETTINGS = ("forced_bos_token_id", "begin_suppress_tokens", "sequence_b
 # Rows of the table of positions that a model with sinusoids gets at least; CTranslate2 computes none beyond it.
 _NUM_POSITIONS = 1024
 
-# Added to the logits of tokens that are never to be written. CTranslate2 has no other way to store that with a model.
-_BANNED = -1e9
+# Added to the logits of tokens that are never to be written, which CTranslate2 has no other way to store with a model:
+# next to float16's lowest number, so that it stays finite in every type.
+_BANNED = -6e4
 
 
 def to_ctranslate2(
@@ -66,10 +67,12 @@ def to_ctranslate2(
 ) -> None:
     """Write a model and its tokenizer as a CTranslate2 model.
 
-    The ids that `ctranslate2.Translator.translate_batch` gives for the tokens of a source, its end token included,
-    are those of `generate()` with `early_stopping=True` and `renormalize_logits=True` where it is called with
-    `return_end_token=True`, so that the end token counts in the length penalty as it does in transformers, with
-    `max_input_length=0`, `min_decoding_length=0`, and `max_decoding_length` being `max_length - 1`.
+    Given the tokens of a source, its end token included, `ctranslate2.Translator.translate_batch` writes the tokens
+    that `generate()` writes with `early_stopping=True` and `renormalize_logits=True` (without the latter, what
+    probability the banned tokens had is not shared out among the others), if both have the same beam and length
+    penalty, and `max_input_length=0`, `min_decoding_length=0` and `max_decoding_length=max_length - 1` are passed.
+    With `patience=2` the outputs are nearly those of `early_stopping=False`. An output that reaches the limit is not
+    closed by an end token, whatever `forced_eos_token_id` says.
 
     The folder holds model.bin, config.json and vocabularies for CTranslate2, generation_config.json, and the
     tokenizer's files. In config.json are also `pad_token` and `max_position_embeddings`, the most tokens that a source
@@ -100,7 +103,7 @@ def to_ctranslate2(
         )
     with new_folder(folder) as unfinished:
         tokenizer.save_pretrained(unfinished)
-        save_generation_config(model, unfinished, early_stopping=True)
+        model.generation_config.save_pretrained(unfinished)
         _Converter(model, tokenizer).convert_into(unfinished, quantization)
 
 
@@ -182,8 +185,8 @@ def _end_tokens(model: Seq2SeqTransformerForConditionalGeneration) -> list[int]:
 
 def _target_vocab(tokenizer: Any) -> dict[str, int]:
     """Returns the target's tokens; Marian's tokenizers may have two vocabularies."""
-    vocab: dict[str, int] = tokenizer.target_encoder if getattr(tokenizer, "separate_vocabs", False) else None
-    return vocab or tokenizer.get_vocab()
+    vocab: dict[str, int] = tokenizer.get_vocab()
+    return tokenizer.target_encoder if getattr(tokenizer, "separate_vocabs", False) else vocab
 
 
 def _tokens(vocab: dict[str, int], size: int) -> list[str]:
@@ -198,13 +201,19 @@ def _tokens(vocab: dict[str, int], size: int) -> list[str]:
     return names
 
 
-def _projection_bias(model: Seq2SeqTransformerForConditionalGeneration) -> Tensor:
-    """Returns the output projection's bias (V,), which keeps the output from padding and from what else is banned."""
-    weight, bias, settings = model.lm_head.weight, model.lm_head.bias, model.generation_config
+def banned_tokens(model: Seq2SeqTransformerForConditionalGeneration) -> list[int]:
+    """Returns the ids that an export is kept from writing: padding, and what the generation settings ban."""
+    settings = model.generation_config
     banned = {model.config.pad_token_id, *(settings.suppress_tokens or [])}
     banned |= {token for ids in settings.bad_words_ids or [] for token in ids}
+    return sorted(banned - set(_end_tokens(model)))
+
+
+def _projection_bias(model: Seq2SeqTransformerForConditionalGeneration) -> Tensor:
+    """Returns the output projection's bias (V,), which keeps banned tokens out."""
+    weight, bias = model.lm_head.weight, model.lm_head.bias
     total = torch.zeros(len(weight)) if bias is None else _copy(bias)
-    total[sorted(banned - set(_end_tokens(model)))] = _BANNED
+    total[banned_tokens(model)] = _BANNED
     return total
 
 

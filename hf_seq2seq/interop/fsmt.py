@@ -3,17 +3,20 @@
 fairseq's sinusoids have other frequencies than the paper's, so their table is taken over as learned positions.
 """
 
+import logging
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import FSMTForConditionalGeneration
+from transformers import FSMTForConditionalGeneration, FSMTTokenizer, PreTrainedTokenizerBase
 
 from hf_seq2seq.loading import PathLike
 from hf_seq2seq.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 
-from .stock_models import Weights, import_stock_model
+from .stock_models import Weights, import_stock_model, load_stock_tokenizer
 
+
+logger = logging.getLogger(__name__)
 
 _NAMES = {"model.decoder.output_projection.weight": "lm_head.weight"}
 
@@ -37,6 +40,34 @@ def from_fsmt(path_or_repo: PathLike) -> Seq2SeqTransformerForConditionalGenerat
         ValueError: If it holds another kind of model, or one that cannot be represented; all reasons are named.
     """
     return import_stock_model(path_or_repo, FSMTForConditionalGeneration, _convert)
+
+
+def load_fsmt_tokenizer(path_or_repo: PathLike) -> PreTrainedTokenizerBase | None:
+    """Load the tokenizer of an FSMT model, with its separator, which ends every text, as `eos_token`.
+
+    Args:
+        path_or_repo: A folder, or the name of a repository on the Hub.
+
+    Returns:
+        The tokenizer, or None where there are no files of one. Where source and target have different vocabularies,
+        it is fit for translation alone, which a warning says: FSMT's tokenizer cannot encode targets.
+
+    Raises:
+        OSError: If there is no such folder or repository, **or**
+        ValueError: If a file is missing or damaged, or sacremoses is not installed.
+    """
+    files = ("vocab-src.json", "vocab-tgt.json", "merges.txt")
+    tokenizer: Any = load_stock_tokenizer(path_or_repo, FSMTTokenizer, files)
+    if tokenizer is None:
+        return None
+    if tokenizer.eos_token is None:
+        tokenizer.eos_token = tokenizer.sep_token
+    if tokenizer.encoder != {token: token_id for token_id, token in tokenizer.decoder.items()}:
+        logger.warning(
+            "FSMT's tokenizer encodes all texts with the source's vocabulary, and the target has another: it is fit "
+            "for translation, but not for training on."
+        )
+    return tokenizer  # type: ignore[no-any-return]
 
 
 def _convert(fsmt: Any, weights: Weights) -> tuple[dict[str, Any], Weights]:

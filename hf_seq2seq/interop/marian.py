@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 import torch
-from transformers import MarianConfig, MarianMTModel
+from transformers import MarianConfig, MarianMTModel, MarianTokenizer, PreTrainedTokenizerBase
 
 from hf_seq2seq.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
 from hf_seq2seq.loading import PathLike
@@ -19,7 +19,7 @@ from hf_seq2seq.modeling_seq2seq_transformer import (
     Seq2SeqTransformerSinusoidalPositions,
 )
 
-from .stock_models import COMMON_FIELDS, Weights, copied_settings, import_stock_model
+from .stock_models import COMMON_FIELDS, Weights, copied_settings, import_stock_model, load_stock_tokenizer
 
 
 # The modules whose weight has d_model as its columns; every other one has it as its rows, and its bias as well.
@@ -49,11 +49,28 @@ def from_marian(path_or_repo: PathLike) -> Seq2SeqTransformerForConditionalGener
     return import_stock_model(path_or_repo, MarianMTModel, _convert)
 
 
+def load_marian_tokenizer(path_or_repo: PathLike) -> PreTrainedTokenizerBase | None:
+    """Load the tokenizer of a MarianMT model.
+
+    Args:
+        path_or_repo: A folder, or the name of a repository on the Hub.
+
+    Returns:
+        The tokenizer, which works with the imported model as it is, or None where there are no files of one.
+
+    Raises:
+        OSError: If there is no such folder or repository, **or**
+        ValueError: If a file is missing or damaged, or sentencepiece is not installed.
+    """
+    return load_stock_tokenizer(path_or_repo, MarianTokenizer, ("source.spm", "target.spm", "vocab.json"))
+
+
 def to_marian(model: Seq2SeqTransformerForConditionalGeneration) -> MarianMTModel:
     """Return a MarianMT model with the same logits and generation settings, and with weights of its own.
 
-    Missing biases become zeros, and queries and keys narrower than the values are filled up with zeros. MarianMT's
-    position tables end at `max_position_embeddings`, where ours go on.
+    Missing biases become zeros, and queries and keys narrower than the values are filled up with zeros. Where our
+    sinusoids have no end, MarianMT's tables have as many rows as `max_position_embeddings` and the longest output that
+    the generation settings allow.
 
     Args:
         model: The model; it is not changed.
@@ -69,14 +86,16 @@ def to_marian(model: Seq2SeqTransformerForConditionalGeneration) -> MarianMTMode
         raise ValueError(f"The model must be one that MarianMT can represent, but: {'; '.join(faults)}.")
     config = model.config
     settings = copied_settings(model)
-    marian = MarianMTModel(
+    fields = {name: getattr(config, name) for name in COMMON_FIELDS}
+    fields["max_position_embeddings"] = max(config.max_position_embeddings, settings.max_length or 0)
+    marian: Any = MarianMTModel(
         MarianConfig(
             vocab_size=config.vocab_size,
             decoder_vocab_size=config.decoder_vocab_size,
             share_encoder_decoder_embeddings=config.share_encoder_decoder_embeddings,
             tie_word_embeddings=config.tie_word_embeddings,
             forced_eos_token_id=settings.forced_eos_token_id,
-            **{name: getattr(config, name) for name in COMMON_FIELDS},
+            **fields,
         )
     )
     marian.to(device=model.device, dtype=model.dtype)
@@ -86,7 +105,7 @@ def to_marian(model: Seq2SeqTransformerForConditionalGeneration) -> MarianMTMode
             if "embed_positions" not in name:
                 tensor.copy_(weights[name])
     marian.generation_config = settings
-    return marian.eval()
+    return marian.eval()  # type: ignore[no-any-return]
 
 
 def _convert(marian: Any, weights: Weights) -> tuple[dict[str, Any], Weights]:
@@ -134,7 +153,8 @@ def _is_sinusoidal(table: torch.Tensor) -> bool:
 
 def _order(d_model: int) -> torch.Tensor:
     """Return for each place of our vectors its place in Marian's: 0, D / 2, 1, D / 2 + 1, ..."""
-    return torch.arange(d_model).unflatten(0, (2, -1)).T.flatten()
+    order: torch.Tensor = torch.arange(d_model).reshape(2, -1).T.flatten()
+    return order
 
 
 def _permuted(weights: Weights, order: torch.Tensor) -> Weights:
@@ -186,7 +206,8 @@ def _widened(projection: torch.Tensor, attention: Seq2SeqTransformerAttention, i
 
     Marian divides scores by the root of the values' width, so queries are multiplied by its ratio to that of the keys.
     """
-    heads = projection.unflatten(0, (-1, attention.key_dim))
+    heads: torch.Tensor = projection.unflatten(0, (-1, attention.key_dim))
     wide = heads.new_zeros(heads.shape[0], attention.value_dim, *heads.shape[2:])
     wide[:, : attention.key_dim] = heads
-    return wide.flatten(0, 1) * (math.sqrt(attention.value_dim / attention.key_dim) if is_query else 1.0)
+    scale = math.sqrt(attention.value_dim / attention.key_dim) if is_query else 1.0
+    return wide.flatten(0, 1) * scale

@@ -7,7 +7,6 @@ H heads, K width of a head's keys or values, V vocabulary.
 import copy
 import logging
 import os
-import shutil
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,9 @@ from torch.export import Dim
 from transformers import DynamicCache, EncoderDecoderCache, PreTrainedTokenizerBase
 
 from hf_seq2seq.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
+from hf_seq2seq.saving import new_folder
+
+from .checks import check_model
 
 
 # The first with GELU; a fixed one, so that a file does not depend on the version of torch.
@@ -71,53 +73,10 @@ def to_onnx(
         plain.set_attn_implementation("sdpa")
         plain.config.dtype = "float32"
         plain.config.save_pretrained(unfinished)
-        save_generation_config(model, unfinished)
+        model.generation_config.save_pretrained(unfinished)
         tokenizer.save_pretrained(unfinished)
         with torch.inference_mode(), _quiet():
             _export_graphs(plain, unfinished)
-
-
-def check_model(model: Any) -> None:
-    """Raises TypeError unless the model is ours and has an output projection."""
-    if not isinstance(model, Seq2SeqTransformerForConditionalGeneration):
-        raise TypeError(
-            f"`model` must be a Seq2SeqTransformerForConditionalGeneration, but is a {type(model).__name__} instead. "
-            "Merge adapters into the model, and export that."
-        )
-
-
-def save_generation_config(model: Any, folder: Path, **settings: Any) -> None:
-    """Writes generation_config.json, some of its settings replaced."""
-    generation_config = copy.deepcopy(model.generation_config)
-    generation_config.update(**settings)
-    generation_config.save_pretrained(folder)
-
-
-@contextmanager
-def new_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """Gives a folder to write to, which gets its name at the end: where writing fails, nothing is left.
-
-    Raises:
-        NotADirectoryError: If there is a file of that name, **or**
-        ValueError: If there is a folder of that name that is not empty.
-    """
-    path = Path(folder).resolve()
-    if path.exists() and not path.is_dir():
-        raise NotADirectoryError(f"`{folder}` must be a new or empty folder, but is a file. Name another folder.")
-    found = next(path.iterdir(), None) if path.exists() else None
-    if found is not None:
-        raise ValueError(f"`{folder}` must be a new or empty folder, but holds {found.name!r}. Name another folder.")
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)  # of a run that was killed
-    unfinished.mkdir(parents=True)
-    try:
-        yield unfinished
-        if path.exists():
-            path.rmdir()
-        unfinished.rename(path)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise
 
 
 class _Encoder(nn.Module):
@@ -191,7 +150,10 @@ class _DecoderWithPast(nn.Module):
 
 def _cache_names(prefix: str, num_layers: int, stacks: Sequence[str] = ("decoder", "encoder")) -> list[str]:
     return [
-        f"{prefix}.{layer}.{stack}.{part}" for layer in range(num_layers) for stack in stacks for part in ("key", "value")
+        f"{prefix}.{layer}.{stack}.{part}"
+        for layer in range(num_layers)
+        for stack in stacks
+        for part in ("key", "value")
     ]
 
 
@@ -253,18 +215,21 @@ def _export(
     """
     names = [name for name in inputs if name != "past_key_values"]
     num_bytes = sum(parameter.nbytes for parameter in module.parameters())
-    torch.onnx.export(
+    program: Any = torch.onnx.export(
         module.eval(),
         tuple(example for example, _ in inputs.values()),
-        path,
         input_names=[*names, *past_names],
         output_names=output_names,
         dynamic_shapes={name: axes for name, (_, axes) in inputs.items()},
         opset_version=OPSET,
-        external_data=num_bytes > _LARGEST_FILE,
         dynamo=True,
         verbose=False,
     )
+    for part in (program.model, program.model.graph, *program.model.graph.all_nodes()):
+        part.metadata_props.clear()  # the lines of Python that each node comes from, longer than the graph
+        for value in getattr(part, "outputs", ()):
+            value.metadata_props.clear()
+    program.save(path, external_data=num_bytes > _LARGEST_FILE)
 
 
 @contextmanager

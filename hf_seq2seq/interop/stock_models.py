@@ -5,6 +5,7 @@ that travels with a model is never run.
 """
 
 import logging
+import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -81,14 +82,17 @@ def import_stock_model(
     folder = local_folder(path_or_repo)
     config_fields = _config_fields(folder, stock_class)
     faults = _config_faults(config_fields)
+    loaded: Any
     try:
-        stock, report = stock_class.from_pretrained(
+        if (folder / "generation_config.json").exists():
+            GenerationConfig.from_pretrained(folder)  # a damaged one would be replaced in silence below
+        loaded = stock_class.from_pretrained(
             folder, local_files_only=True, weights_only=True, output_loading_info=True
         )
-    except (OSError, ValueError, RuntimeError, KeyError, StrictDataclassError) as error:
-        cause = error.__cause__ if isinstance(error, StrictDataclassError) and error.__cause__ else error
-        faults.append(f"{stock_class.__name__} cannot load it ({' '.join(str(cause).split())})")
+    except Exception as error:  # transformers, torch and safetensors raise whatever a damaged file leads to
+        faults.append(f"{stock_class.__name__} cannot load it ({_cause(error)})")
         raise _refusal(path_or_repo, faults) from error
+    stock, report = loaded
     _warn_of_layerdrop(stock.config)
     faults += [f"the weight `{name}` is left over" for name in sorted(report["unexpected_keys"])]
     stored = {name: tensor for name, tensor in stock.state_dict().items() if name not in report["missing_keys"]}
@@ -97,7 +101,7 @@ def import_stock_model(
     try:
         config = Seq2SeqTransformerConfig(**(common | fields))
     except StrictDataclassError as error:
-        faults.append(f"its config does not fit ours: {error.__cause__ or error}")
+        faults.append(f"its config does not fit ours ({_cause(error)})")
         raise _refusal(path_or_repo, faults) from error
     model: Any = Seq2SeqTransformerForConditionalGeneration(config).to(stock.dtype)
     model.load_state_dict(weights, strict=False)
@@ -126,7 +130,7 @@ def load_stock_tokenizer(
         file_names: The files that it needs.
 
     Returns:
-        The tokenizer, with an `eos_token`, or None where the folder holds none of the files.
+        The tokenizer, or None where the folder holds none of the files.
 
     Raises:
         OSError: If there is no such folder or repository, **or**
@@ -142,7 +146,7 @@ def load_stock_tokenizer(
             f"{', '.join(missing)}. Copy them there, or take all of them away to import the weights alone."
         )
     try:
-        tokenizer: Any = tokenizer_class.from_pretrained(folder, local_files_only=True)
+        tokenizer: Any = tokenizer_class.from_pretrained(folder)
     except ImportError as error:
         raise ValueError(
             f"The tokenizer of `{path_or_repo}` needs a library that is not installed "
@@ -153,8 +157,6 @@ def load_stock_tokenizer(
             f"The tokenizer of `{path_or_repo}` must be whole, but cannot be read ({type(error).__name__}: "
             f"{' '.join(str(error).split())}). Copy its files again."
         ) from error
-    if tokenizer.eos_token is None:  # FSMT's tokenizer calls its end token the separator
-        tokenizer.eos_token = tokenizer.sep_token
     return tokenizer  # type: ignore[no-any-return]
 
 
@@ -176,8 +178,8 @@ def local_folder(path_or_repo: PathLike) -> Path:
             snapshot_download(str(path_or_repo), allow_patterns=["pytorch_model*.bin"])
     except (OSError, ValueError) as error:
         raise FileNotFoundError(
-            f"`{path_or_repo}` must be a model's folder, or the name of a repository on the Hub, but is no folder, and "
-            f"the Hub did not give it ({' '.join(str(error).split())}). Check the path for a typing error."
+            f"`{path_or_repo}` must be a model's folder, or the name of a repository on the Hub, but is no folder, "
+            f"and the Hub did not give it ({' '.join(str(error).split())}). Check the path for a typing error."
         ) from error
     return folder
 
@@ -219,6 +221,14 @@ def _warn_of_layerdrop(config: Any) -> None:
                 "`%s` (%s) is left out: it drops layers in training, which this package does not do.",
                 *(name, getattr(config, name)),
             )
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, pickle.UnpicklingError):
+        return "its pytorch_model.bin is damaged or holds more than tensors, which is not read, since it can run code"
+    if isinstance(error, StrictDataclassError) and error.__cause__:
+        return str(error.__cause__)
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _refusal(path_or_repo: PathLike, faults: Sequence[str]) -> ValueError:

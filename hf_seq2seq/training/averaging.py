@@ -9,8 +9,9 @@ import torch
 
 from hf_seq2seq.loading import PathLike, load_model, load_tokenizer
 from hf_seq2seq.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
+from hf_seq2seq.saving import check_new_folder, new_folder
 
-from .checkpoints import is_complete, list_checkpoints, writing
+from .checkpoints import is_complete, list_checkpoints
 
 
 logger = logging.getLogger(__name__)
@@ -32,12 +33,12 @@ def average_checkpoints(checkpoints: Sequence[PathLike], output_dir: PathLike) -
         OSError: If a folder or a file of it is missing, or the average cannot be written, **or**
         ValueError: As `average_weights` does, or if `output_dir` holds something.
     """
-    _check_output_dir(Path(output_dir))
+    check_new_folder(output_dir)
     model = average_weights(checkpoints)
     tokenizer = load_tokenizer(checkpoints[-1])
-    with writing(output_dir, remove_on_failure=True):
-        model.save_pretrained(output_dir)
-        tokenizer.save_pretrained(output_dir)
+    with new_folder(output_dir) as unfinished:
+        model.save_pretrained(unfinished)
+        tokenizer.save_pretrained(unfinished)
 
 
 def average_weights(checkpoints: Sequence[PathLike]) -> Seq2SeqTransformerForConditionalGeneration:
@@ -108,16 +109,6 @@ def _check_each_is_another(checkpoints: Sequence[PathLike]) -> None:
         if path in seen:
             raise ValueError(f"Each checkpoint must be named once, but `{checkpoint}` is named again. Leave it out.")
         seen.add(path)
-
-
-def _check_output_dir(output_dir: Path) -> None:
-    if output_dir.exists() and not output_dir.is_dir():
-        raise NotADirectoryError(f"`{output_dir}` must be a new or empty folder, but is a file. Name another folder.")
-    found = next(output_dir.iterdir(), None) if output_dir.exists() else None
-    if found is not None:
-        raise ValueError(
-            f"`{output_dir}` must be a new or empty folder, but holds {found.name!r}. Name another folder."
-        )
 
 
 def _check_same_fields(

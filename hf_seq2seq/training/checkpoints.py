@@ -1,13 +1,10 @@
-"""The checkpoints of a run: which are whole, and what is said where one could not be written."""
+"""The checkpoints of a run, and which of them are whole."""
 
 import json
 import logging
 import os
 import re
-import shutil
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -88,28 +85,3 @@ def _fault_of_file(path: Path) -> str | None:
     except (OSError, ValueError, KeyError, SafetensorError, zipfile.BadZipFile) as error:
         return str(error).splitlines()[0]
     return None
-
-
-@contextmanager
-def writing(folder: PathLike, *, remove_on_failure: bool = False) -> Iterator[None]:
-    """Turns what libraries raise where a file cannot be written, as on a full disk, into an error that says it.
-
-    Args:
-        folder: What is written.
-        remove_on_failure: Whether what has been written of it is deleted then, so that it takes no room.
-
-    Raises:
-        OSError: If it could not be written.
-    """
-    try:
-        yield
-    except (OSError, SafetensorError, RuntimeError) as error:  # the last is torch.save's
-        if isinstance(error, RuntimeError) and "PytorchStreamWriter" not in str(error):
-            raise
-        if remove_on_failure:
-            shutil.rmtree(folder, ignore_errors=True)
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise OSError(
-            f"`{folder}` must be written whole, but could not be ({reason}). Earlier checkpoints are untouched. Make "
-            "room on the disk, and run the same command again."
-        ) from error

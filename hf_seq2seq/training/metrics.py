@@ -74,7 +74,8 @@ def compare(
     signatures, found = PairedTest(systems, metrics, [references], test_type="bs")()
     results: dict[str, dict[str, float | str]] = {}
     for name, (title, signature) in zip(metrics, signatures.items(), strict=True):
-        other, own = found[title]
+        results_of_both: Any = found[title]
+        other, own = results_of_both
         results[name] = {
             "score": own.score,
             "interval": own.ci,

@@ -12,6 +12,7 @@ from hf_seq2seq.configuration_seq2seq_transformer import Seq2SeqTransformerConfi
 from hf_seq2seq.data import Seq2SeqCollator, filter_pairs, load_parallel, mix_corpora, tokenize_pairs
 from hf_seq2seq.loading import load_model, load_tokenizer
 from hf_seq2seq.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
+from hf_seq2seq.saving import writing
 from hf_seq2seq.tokenization import train_tokenizer
 
 from .arguments import (
@@ -22,7 +23,7 @@ from .arguments import (
     Seq2SeqTransformerTrainingArguments,
 )
 from .averaging import average_weights
-from .checkpoints import is_complete, list_checkpoints, writing
+from .checkpoints import is_complete, list_checkpoints
 from .interruption import StopOnSignal
 from .metrics import decode, generation_metrics, score
 from .plan import describe_plan
@@ -297,7 +298,8 @@ def _get_model(
                 f"The tokenizer must have at most as many tokens as the model's `{name}` ({getattr(config, name)}), "
                 f"but has {num_tokens} instead. Use the tokenizer that the model was trained with."
             )
-    longest_output = max(model.generation_config.max_length, data_args.max_length + 1)  # 1 for the start token
+    # 1 for the start token; an imported model may have no limit.
+    longest_output = max(model.generation_config.max_length or 0, data_args.max_length + 1)
     if config.position_embedding_type == "learned":
         if data_args.max_length > config.max_position_embeddings:
             raise ValueError(

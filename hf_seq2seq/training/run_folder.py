@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .checkpoints import last_whole_checkpoint, list_checkpoints, writing
+from hf_seq2seq.saving import writing
+
+from .checkpoints import last_whole_checkpoint, list_checkpoints
 
 
 if TYPE_CHECKING:

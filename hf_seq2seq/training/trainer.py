@@ -25,9 +25,9 @@ from transformers.trainer_utils import EvalLoopOutput, seed_worker
 
 from hf_seq2seq.data.batching import TokenBudgetBatchSampler, TokenBudgetStream
 from hf_seq2seq.data.collator import Seq2SeqCollator
+from hf_seq2seq.saving import writing
 
 from .arguments import Seq2SeqTransformerTrainingArguments
-from .checkpoints import writing
 from .metrics import decode
 from .progress import TokensProgressCallback
 from .schedule import paper_schedule

@@ -1,0 +1,76 @@
+"""Write folders whole or not at all, with errors that say what could not be written."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+
+PathLike = str | os.PathLike[str]
+
+
+def check_new_folder(folder: PathLike) -> None:
+    """Checks that there is nothing yet in a folder.
+
+    Raises:
+        NotADirectoryError: If there is a file of that name, **or**
+        ValueError: If there is a folder of that name that is not empty.
+    """
+    path = Path(folder)
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(f"`{folder}` must be a new or empty folder, but is a file. Name another folder.")
+    found = next(path.iterdir(), None) if path.exists() else None
+    if found is not None:
+        raise ValueError(f"`{folder}` must be a new or empty folder, but holds {found.name!r}. Name another folder.")
+
+
+@contextmanager
+def new_folder(folder: PathLike) -> Iterator[Path]:
+    """Gives a folder to write to, which gets its name at the end: where writing fails, nothing is left.
+
+    Raises:
+        OSError: If it cannot be written, **or** as `check_new_folder` does.
+        ValueError: As `check_new_folder` does.
+    """
+    check_new_folder(folder)
+    path = Path(folder).resolve()
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)  # of a run that was killed
+    unfinished.mkdir(parents=True)
+    try:
+        with writing(folder):
+            yield unfinished
+        if path.exists():
+            path.rmdir()
+        unfinished.rename(path)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def writing(folder: PathLike, *, remove_on_failure: bool = False) -> Iterator[None]:
+    """Turns what libraries raise where a file cannot be written, as on a full disk, into an error that says it.
+
+    Args:
+        folder: What is written.
+        remove_on_failure: Whether what has been written of it is deleted then, so that it takes no room.
+
+    Raises:
+        OSError: If it could not be written.
+    """
+    try:
+        yield
+    except (OSError, SafetensorError, RuntimeError) as error:  # the last is torch.save's
+        if isinstance(error, RuntimeError) and "PytorchStreamWriter" not in str(error):
+            raise
+        if remove_on_failure:
+            shutil.rmtree(folder, ignore_errors=True)
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise OSError(
+            f"`{folder}` must be written whole, but could not be ({reason}). Earlier checkpoints are untouched. Make "
+            "room on the disk, and run the same command again."
+        ) from error

@@ -1,0 +1,239 @@
+"""The verb `import`: a foreign folder becomes one of ours that translates as before, tokenizer included."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+import torch
+from transformers import (
+    AutoTokenizer,
+    FSMTConfig,
+    FSMTForConditionalGeneration,
+    FSMTTokenizer,
+    MarianConfig,
+    MarianMTModel,
+    MarianTokenizer,
+)
+
+from hf_seq2seq import Seq2SeqTransformerConfig, Translator
+from hf_seq2seq.loading import load_model
+
+
+Command = Callable[..., tuple[int, str, str]]
+
+SOURCES = ["the cat sat on the mat", "a dog ran to the red house", "one two three"]
+TARGETS = ["die katze lag auf der matte", "ein hund lief zum roten haus", "eins zwei drei"]
+EXTRA_LENGTH = 50  # how many more tokens than its source a translation may have
+SIZES: dict[str, Any] = {
+    "d_model": 16,
+    "encoder_layers": 1,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 20,
+    "decoder_ffn_dim": 24,
+    "max_position_embeddings": 128,
+}
+
+
+def train_pieces(lines: list[str], path: Path) -> list[str]:
+    """Train a sentencepiece model and return its pieces without the special ones."""
+    with path.open("wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_writer=file, vocab_size=40, hard_vocab_limit=False, minloglevel=2
+        )
+    model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    return [model.id_to_piece(piece) for piece in range(len(model)) if not model.is_control(piece)][1:]
+
+
+def random_model(model: Any) -> Any:
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "embed_positions" not in name and "norm" not in name:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
+    pad = model.config.pad_token_id
+    # No end is forced, since `generate` forces it at the limit of a batch and not of each text.
+    model.generation_config.update(
+        num_beams=3, bad_words_ids=[[pad]], repetition_penalty=3.0, forced_eos_token_id=None
+    )
+    return model.eval()
+
+
+def write_marian(folder: Path, separate: bool) -> Any:
+    """Write a MarianMT model with its tokenizer, of one vocabulary or two, as the Hub has them; return the model."""
+    folder.mkdir()
+    pieces = [train_pieces(SOURCES, folder / "source.spm"), train_pieces(TARGETS, folder / "target.spm")]
+    if separate:
+        pad = 2 + max(map(len, pieces))
+        (folder / "tokenizer_config.json").write_text(json.dumps({"separate_vocabs": True}))
+    else:
+        pieces = [list(dict.fromkeys(pieces[0] + pieces[1]))]
+        pad = 2 + len(pieces[0])
+    for name, some in zip(("vocab.json", "target_vocab.json"), pieces, strict=False):
+        vocabulary = {piece: number for number, piece in enumerate(["</s>", "<unk>", *some])} | {"<pad>": pad}
+        (folder / name).write_text(json.dumps(vocabulary))
+    config = MarianConfig(
+        vocab_size=pad + 1,
+        share_encoder_decoder_embeddings=not separate,
+        scale_embedding=True,
+        pad_token_id=pad,
+        decoder_start_token_id=pad,
+        **SIZES,
+    )
+    model = random_model(MarianMTModel(config))
+    model.save_pretrained(folder)
+    return model
+
+
+def write_fsmt(folder: Path) -> Any:
+    """Write an FSMT model with its tokenizer, of two vocabularies, as the Hub has them; return the model."""
+    folder.mkdir()
+    sizes = []
+    for name, lines, merged in (("src", SOURCES, ["th", "the</w>"]), ("tgt", TARGETS, ["di", "die</w>", "ei"])):
+        letters = sorted(set("".join(lines)) - {" "})
+        tokens = ["<s>", "<pad>", "</s>", "<unk>", *merged, *letters, *(f"{letter}</w>" for letter in letters)]
+        vocabulary = {token: number for number, token in enumerate(tokens)}
+        (folder / f"vocab-{name}.json").write_text(json.dumps(vocabulary))
+        sizes.append(len(tokens))
+    (folder / "merges.txt").write_text("t h 10\nth e</w> 9\nd i 8\ndi e</w> 7\ne i 6\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"langs": ["en", "de"], "model_max_length": 1024}))
+    config = FSMTConfig(langs=["en", "de"], src_vocab_size=sizes[0], tgt_vocab_size=sizes[1], **SIZES)
+    model = random_model(FSMTForConditionalGeneration(config))
+    model.save_pretrained(folder)
+    return model
+
+
+def translations(model: Any, tokenizer: Any) -> list[str]:
+    """What the original makes of each source, within our limit of the output's length."""
+    results = []
+    for text in SOURCES:
+        inputs = tokenizer(text, return_tensors="pt")
+        length = inputs["input_ids"].shape[1] + EXTRA_LENGTH
+        [ids] = model.generate(**inputs, max_length=1 + length).tolist()
+        results.append(tokenizer.decode(ids[1 : 1 + length], skip_special_tokens=True))
+    return results
+
+
+def files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_an_imported_marian_folder_translates_as_the_original(
+    separate: bool, command: Command, tmp_path: Path
+) -> None:
+    original = write_marian(tmp_path / "marian", separate)
+    expected = translations(original, MarianTokenizer.from_pretrained(tmp_path / "marian"))
+    before = files(tmp_path)
+    status, out, err = command("import", "marian", tmp_path / "marian", tmp_path / "ours")
+    assert (status, err) == (0, "")
+    assert "with its MarianTokenizer. Translate with it:" in out
+    assert f"hf-seq2seq translate {tmp_path / 'ours'}" in out
+    assert {path: data for path, data in files(tmp_path).items() if tmp_path / "ours" not in path.parents} == before
+
+    shutil.rmtree(tmp_path / "marian")  # nothing of it is needed
+    assert isinstance(AutoTokenizer.from_pretrained(tmp_path / "ours"), MarianTokenizer)
+    translator = Translator.from_pretrained(tmp_path / "ours")
+    assert len(set(" ".join(expected))) > 5  # else nothing is shown
+    assert translator(SOURCES) == expected
+
+
+def test_an_imported_fsmt_folder_translates_as_the_original(command: Command, tmp_path: Path) -> None:
+    original = write_fsmt(tmp_path / "fsmt")
+    expected = translations(original, FSMTTokenizer.from_pretrained(tmp_path / "fsmt"))
+    status, out, _ = command("import", "fsmt", tmp_path / "fsmt", tmp_path / "ours")
+    assert status == 0
+    assert "with its FSMTTokenizer. Translate with it:" in out
+
+    shutil.rmtree(tmp_path / "fsmt")
+    assert isinstance(AutoTokenizer.from_pretrained(tmp_path / "ours"), FSMTTokenizer)
+    translator = Translator.from_pretrained(tmp_path / "ours")
+    assert len(set(" ".join(expected))) > 5
+    assert translator(SOURCES) == expected
+
+
+@pytest.mark.parametrize("write", [lambda folder: write_marian(folder, separate=True), write_fsmt])
+def test_the_verb_translate_reads_the_imported_folder(
+    write: Callable[[Path], Any], command: Command, tmp_path: Path
+) -> None:
+    kind = write(tmp_path / "foreign").config.model_type
+    command("import", kind, tmp_path / "foreign", tmp_path / "ours")
+    (tmp_path / "source.txt").write_text("".join(f"{text}\n" for text in SOURCES))
+    status, out, _ = command("translate", tmp_path / "ours", "--input", tmp_path / "source.txt")
+    assert status == 0
+    assert out.splitlines() == Translator.from_pretrained(tmp_path / "ours")(SOURCES)
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_an_imported_marian_tokenizer_encodes_targets_as_targets(
+    separate: bool, command: Command, tmp_path: Path
+) -> None:
+    """And then sources as sources: https://github.com/huggingface/transformers/issues/6262."""
+    write_marian(tmp_path / "marian", separate)
+    names = ("target.spm", "target_vocab.json") if separate else ("target.spm", "vocab.json")
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "marian" / names[0]))
+    vocabulary = json.loads((tmp_path / "marian" / names[1]).read_text())
+    expected = [vocabulary[piece] for piece in pieces.encode(TARGETS[0], out_type=str)] + [vocabulary["</s>"]]
+    command("import", "marian", tmp_path / "marian", tmp_path / "ours")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "ours")
+
+    source_ids = tokenizer(SOURCES[0])["input_ids"]
+    for _ in range(2):
+        assert tokenizer(SOURCES[0], text_target=TARGETS[0]) == {
+            "input_ids": source_ids,
+            "attention_mask": [1] * len(source_ids),
+            "labels": expected,
+        }
+    assert source_ids != tokenizer(text_target=SOURCES[0])["input_ids"]
+    with pytest.raises(ValueError, match="Input must be a string"):
+        tokenizer(text_target={1: 2})
+    assert tokenizer(SOURCES[0])["input_ids"] == source_ids
+
+
+def test_a_folder_without_a_tokenizer_is_imported_and_told(command: Command, tmp_path: Path) -> None:
+    write_fsmt(tmp_path / "fsmt")
+    for name in ("vocab-src.json", "vocab-tgt.json", "merges.txt", "tokenizer_config.json"):
+        (tmp_path / "fsmt" / name).unlink()
+    status, out, _ = command("import", "fsmt", tmp_path / "fsmt", tmp_path / "ours")
+    assert status == 0
+    assert "It has no tokenizer, since the other has none." in out
+    assert load_model(tmp_path / "ours").config.model_type == "seq2seq_transformer"
+
+
+def test_a_folder_that_holds_something_is_left_alone(command: Command, tmp_path: Path) -> None:
+    write_fsmt(tmp_path / "fsmt")
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "ours/notes.txt").write_text("mine")
+    before = files(tmp_path)
+    status, _, err = command("import", "fsmt", tmp_path / "fsmt", tmp_path / "ours")
+    assert status == 1
+    assert "must be a new or empty folder, but" in err
+    assert "'notes.txt'" in err
+    assert files(tmp_path) == before
+
+
+def test_a_file_in_the_place_of_the_folder_is_left_alone(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "ours").write_text("mine")
+    status, _, err = command("import", "fsmt", tmp_path / "fsmt", tmp_path / "ours")
+    assert status == 1
+    assert "is a file. Name another folder." in err
+
+
+@pytest.mark.parametrize("kind", ["marian", "fsmt"])
+def test_what_cannot_be_imported_leaves_no_folder_behind(kind: str, command: Command, tmp_path: Path) -> None:
+    Seq2SeqTransformerConfig().save_pretrained(tmp_path / "wrong")
+    status, _, err = command("import", kind, tmp_path / "wrong", tmp_path / "ours")
+    assert status == 1
+    assert f"must be '{kind}', but is 'seq2seq_transformer' instead" in err
+    assert not (tmp_path / "ours").exists()
+
+
+def test_an_unknown_kind_is_named(command: Command, tmp_path: Path) -> None:
+    status, _, err = command("import", "bart", tmp_path / "bart", tmp_path / "ours")
+    assert status == 2
+    assert "'bart' is not one of 'marian', 'fsmt'" in err

@@ -1,0 +1,65 @@
+"""The backend ctranslate2 translates as PyTorch does."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inference.test_translator import letters_model, random_texts
+from transformers import PreTrainedTokenizerFast
+
+from hf_seq2seq import Translator
+from hf_seq2seq.interop import to_ctranslate2
+
+
+@pytest.fixture
+def translators(letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> tuple[Translator, Translator]:
+    """The same model in PyTorch and in CTranslate2, which bans tokens before the softmax."""
+    model = letters_model(end_bias=5.0, decoder_layers=2)
+    model.generation_config.update(early_stopping=True, renormalize_logits=True)
+    to_ctranslate2(model, letter_tokenizer, tmp_path / "exported")
+    return Translator(model, letter_tokenizer), Translator.from_pretrained(
+        tmp_path / "exported", backend="ctranslate2"
+    )
+
+
+@pytest.mark.parametrize(
+    "options", [{"beam_size": 1}, {"beam_size": 4}, {"beam_size": 4, "length_penalty": 2.0}], ids=str
+)
+def test_translations_are_the_same(translators: tuple[Translator, Translator], options: dict[str, Any]) -> None:
+    ours, theirs = translators
+    texts = ["", *random_texts(3, 8, 1, 5, 13, 2), "  "]
+    assert theirs(texts, **options) == ours(texts, **options)
+
+
+def test_hypotheses_have_the_same_scores(translators: tuple[Translator, Translator]) -> None:
+    ours, theirs = (translator.hypotheses(random_texts(3, 8, 5), beam_size=4, n_best=2) for translator in translators)
+    for row, other_row in zip(ours, theirs, strict=True):
+        for hypothesis, other in zip(row, other_row, strict=True):
+            assert hypothesis.tokens == other.tokens
+            # Not quite: what probability the two banned tokens have is shared out among the others there.
+            assert other.token_log_probs == pytest.approx(hypothesis.token_log_probs, abs=0.2)
+
+
+def test_prefixes_are_gone_on_from(translators: tuple[Translator, Translator]) -> None:
+    ours, theirs = translators
+    texts, prefixes = random_texts(3, 8, 5), ["a b", "", "c"]
+    assert theirs(texts, prefix=prefixes, beam_size=4) == ours(texts, prefix=prefixes, beam_size=4)
+
+
+def test_samples_with_one_candidate_are_greedy(translators: tuple[Translator, Translator]) -> None:
+    _, theirs = translators
+    texts = random_texts(3, 8, 5)
+    assert theirs(texts, do_sample=True, top_k=1) == theirs(texts, beam_size=1)
+
+
+def test_lines_are_streamed(translators: tuple[Translator, Translator]) -> None:
+    ours, theirs = translators
+    texts = random_texts(3, 8, 5)
+    assert list(theirs.stream(texts)) == ours(texts)
+
+
+def test_what_it_lacks_is_named(translators: tuple[Translator, Translator], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="`attention` must be False with the backend ctranslate2"):
+        translators[1].hypotheses(["a"], attention=True)
+    with pytest.raises(FileNotFoundError, match=r"must be a folder with the model.bin of CTranslate2, but has none"):
+        Translator.from_pretrained(tmp_path, backend="ctranslate2")
