@@ -1,12 +1,11 @@
 """Write folders whole or not at all, with errors that say what could not be written."""
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-from safetensors import SafetensorError
 
 
 PathLike = str | os.PathLike[str]
@@ -53,19 +52,19 @@ def new_folder(folder: PathLike) -> Iterator[Path]:
 
 @contextmanager
 def writing(folder: PathLike, *, remove_on_failure: bool = False) -> Iterator[None]:
-    """Turns what libraries raise where a file cannot be written, as on a full disk, into an error that says it.
+    """Turns what libraries raise on a full disk into an error that says it; other errors pass.
 
     Args:
         folder: What is written.
         remove_on_failure: Whether what has been written of it is deleted then, so that it takes no room.
 
     Raises:
-        OSError: If it could not be written.
+        OSError: If there is no room for it.
     """
     try:
         yield
-    except (OSError, SafetensorError, RuntimeError) as error:  # the last is torch.save's
-        if isinstance(error, RuntimeError) and "PytorchStreamWriter" not in str(error):
+    except Exception as error:
+        if not _is_out_of_room(error):
             raise
         if remove_on_failure:
             shutil.rmtree(folder, ignore_errors=True)
@@ -74,3 +73,11 @@ def writing(folder: PathLike, *, remove_on_failure: bool = False) -> Iterator[No
             f"`{folder}` must be written whole, but could not be ({reason}). Earlier checkpoints are untouched. Make "
             "room on the disk, and run the same command again."
         ) from error
+
+
+def _is_out_of_room(error: Exception) -> bool:
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    # safetensors, tokenizers and torch raise exceptions of their own, which tell of it in words alone.
+    signs = ("No space left", "File too large", "quota exceeded", "PytorchStreamWriter", "inline_container")
+    return any(sign in str(error) for sign in signs)

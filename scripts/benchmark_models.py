@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from transformers import MarianConfig, MarianMTModel, PreTrainedModel
 
@@ -24,8 +25,8 @@ class ModelSizes:
     dropout: float = 0.1
 
 
-def make_ours(sizes: ModelSizes) -> PreTrainedModel:
-    """Returns our model, with the paper's defaults for all that `sizes` does not say."""
+def make_ours(sizes: ModelSizes, **options: Any) -> PreTrainedModel:
+    """Returns our model, with the paper's defaults for all that `sizes` and `options`, fields of the config, leave."""
     config = Seq2SeqTransformerConfig(
         vocab_size=sizes.vocab_size,
         d_model=sizes.d_model,
@@ -36,6 +37,7 @@ def make_ours(sizes: ModelSizes) -> PreTrainedModel:
         encoder_attention_heads=sizes.heads,
         decoder_attention_heads=sizes.heads,
         dropout=sizes.dropout,
+        **options,
     )
     return Seq2SeqTransformerForConditionalGeneration(config)
 

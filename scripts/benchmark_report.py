@@ -1,7 +1,7 @@
-"""Writes what benchmark_training.py measured as a Markdown table and as a figure."""
+"""Writes what benchmark_training.py and benchmark_inference.py measured as Markdown tables and as figures."""
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,14 @@ Row = tuple[str, str, str, str]
 MEMORY_VOCABULARY, MEMORY_SHAPE = 32_000, (64, 64)  # 4,096 target tokens
 PEER_RANDOM, PEER_GROUPED = f"{PEER}, random batches of {PAIRS}", f"{PEER}, group_by_length, {PAIRS}"
 OURS_RANDOM, OURS_BUDGET = f"{OURS}, random batches of {PAIRS}", f"{OURS}, tokens_per_batch"
+
+# What the speed of translation should be at least, as a multiple of MarianMT's, and what would be more than that.
+REACHES = {
+    "beam 4, batch 32": "1.3, beyond 1.7",
+    "greedy, batch 1": "1.05, beyond 1.5",
+    "Translator": "2.2, beyond 3.6",
+    "CTranslate2 int8": "4, beyond 4.7",
+}
 
 
 def spread(values: Sequence[float], form: str = ",.0f") -> str:
@@ -39,6 +47,11 @@ def table(results: dict[str, Any]) -> str:
     }
     for part, found in results.items():
         rows += writers[part](found)
+    return markdown(rows)
+
+
+def markdown(rows: Iterable[Sequence[str]]) -> str:
+    """Returns the Markdown of a table."""
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
@@ -112,16 +125,7 @@ def draw(results: dict[str, Any], file: Path) -> None:
         },
     }
     for panel, (title, groups) in zip(panels, bars.items(), strict=False):
-        panel.set_title(title)
-        panel.set_visible(bool(groups))  # a part that was not asked for leaves its place empty
-        if not groups:
-            continue
-        names = [name.replace(", ", "\n") for name in groups]
-        middles = [statistics.median(values) for values in groups.values()]
-        errors = [[abs(end(v) - m) for v, m in zip(groups.values(), middles, strict=True)] for end in (min, max)]
-        colours = ["tab:blue" if name.startswith(PEER) else "tab:orange" for name in groups]
-        panel.bar(names, middles, yerr=errors, color=colours)
-        panel.tick_params(axis="x", labelsize=7)
+        draw_bars(panel, title, groups)
     lines = [(axis, figure) for axis in ("length", "vocabulary") for figure in ("seconds", "memory")]
     for panel, (axis, what) in zip(panels[len(bars) :], lines, strict=True):
         cases, scale = results.get("growth", {}).get(axis, {}), 2**20 if what == "memory" else 1
@@ -134,5 +138,99 @@ def draw(results: dict[str, Any], file: Path) -> None:
         panel.set(title=f"{'Memory, MiB,' if scale > 1 else 'Seconds'} of a step by {axis}", ylim=(0, None))
         panel.set_xscale("log", base=2)
         panel.legend()
+    figure.savefig(file, dpi=120)
+    plt.close(figure)
+
+
+def draw_bars(panel: Any, title: str, groups: dict[str, list[float]]) -> None:
+    """Draws a bar for each group of values: the median, with a line from the least to the greatest."""
+    panel.set_title(title)
+    panel.set_visible(bool(groups))  # a part that was not asked for leaves its place empty
+    if not groups:
+        return
+    names = [name.replace(", ", "\n") for name in groups]
+    middles = [statistics.median(values) for values in groups.values()]
+    errors = [[abs(end(v) - m) for v, m in zip(groups.values(), middles, strict=True)] for end in (min, max)]
+    colours = ["tab:blue" if name.startswith(PEER) else "tab:orange" for name in groups]
+    panel.bar(names, middles, yerr=errors, color=colours)
+    panel.tick_params(axis="x", labelsize=7)
+
+
+def inference_table(results: dict[str, Any]) -> str:
+    """Returns the Markdown table of what benchmark_inference.py measured."""
+    rows: list[Sequence[str]] = [("measure", "peer", "ours", "ratio", "reach"), ("---",) * 5]
+    for name, case in results.get("generate", {}).items():
+        rows += generate_rows(name, case)
+    rows += file_rows(results.get("file", {}))
+    if "memory" in results:
+        peer, ours = (results["memory"][kind] / 2**20 for kind in (PEER, OURS))
+        name = "peak memory of generate(), MiB, beam 4, batch 32"
+        rows.append((name, f"{peer:,.0f}", f"{ours:,.0f}", f"{ours / peer:.2f}", ""))
+    return markdown(rows)
+
+
+def speeds(found: dict[str, Any], what: str) -> list[float]:
+    """Returns the sentences or tokens a second of each repetition."""
+    return [found[what] / seconds for seconds in found["seconds"]]
+
+
+def generate_rows(name: str, case: dict[str, Any]) -> Iterator[Sequence[str]]:
+    """Yields the rows of one case of `generate()`: the rows that differ, and the speed."""
+    same = case["tokens"]
+    differing = f"{same['differing']} of {same['rows']}"
+    ties = f"{same['ties']} ties, greatest difference of scores {same['largest_difference']:.1e}"
+    yield f"generate(), {name}: rows that differ", "", differing, ties if same["differing"] else "", ""
+    for what in ("tokens", "sentences"):
+        yield (
+            f"generate(), {name}: {what} a second",
+            *(spread(speeds(case[kind], what), ",.1f") for kind in (PEER, OURS)),
+            spread(ratios(case, "seconds", PEER, OURS), ".2f"),
+            REACHES.get(name, ""),
+        )
+
+
+def file_rows(found: dict[str, Any]) -> Iterator[Sequence[str]]:
+    """Yields the rows of each way to translate a file, or why there is none."""
+    for name, way in found.items():
+        if name == "skipped":
+            yield "a file, CTranslate2", "", "", f"skipped: {way}", ""
+        elif name != PEER:
+            yield (
+                f"a file of {way['sentences']:,} sentences, beam 4: sentences a second, {name}",
+                *(spread(speeds(each, "sentences"), ",.1f") for each in (found[PEER], way)),
+                spread(ratios(found, "seconds", PEER, name), ".2f"),
+                REACHES.get(name, ""),
+            )
+            if "bleu" in way:
+                yield f"the same: BLEU, {name}", f"{found[PEER]['bleu']:.2f}", f"{way['bleu']:.2f}", "", ""
+
+
+def draw_inference(results: dict[str, Any], file: Path) -> None:
+    """Draws a panel for each thing that benchmark_inference.py measured."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    cases, ways = results.get("generate", {}), results.get("file", {})
+    panels: dict[str, dict[str, list[float]]] = {
+        f"generate(), {search}: speed over {PEER}'s": {
+            name.removeprefix(f"{search}, "): ratios(case, "seconds", PEER, OURS)
+            for name, case in cases.items()
+            if name.startswith(search)
+        }
+        for search in ("greedy", "beam 4")
+    }
+    panels["A file, beam 4: sentences a second"] = {
+        name.replace(" ", ", "): speeds(way, "sentences") for name, way in ways.items() if name != "skipped"
+    }
+    panels["Peak memory of generate(), MiB"] = {
+        kind: [memory / 2**20] for kind, memory in results.get("memory", {}).items()
+    }
+    figure, axes = plt.subplots(1, len(panels), figsize=(20, 5), layout="constrained")
+    for axis, (title, groups) in zip(axes, panels.items(), strict=True):
+        draw_bars(axis, title, groups)
+        if "over" in title:
+            axis.axhline(1, color="tab:blue")
     figure.savefig(file, dpi=120)
     plt.close(figure)

@@ -1,5 +1,6 @@
 """The verb `train`: from pairs of texts to a trained, evaluated, saved model."""
 
+import shlex
 from typing import Any
 
 import typer
@@ -34,7 +35,8 @@ def _plan(plan: dict[str, Any]) -> str:
 
 
 def _summary(results: dict[str, Any], output_dir: str) -> str:
-    lines = [f"Trained for {results['num_steps']:,} updates; training loss {results['train_loss']:.3f}."]
+    loss = "" if results["train_loss"] is None else f"; training loss {results['train_loss']:.3f}"
+    lines = [f"Trained for {results['num_steps']:,} updates{loss}."]
     if "bleu" in results:
         lines += [
             f"On {results['num_scored_pairs']:,} of {results['num_validation_pairs']:,} validation pairs:",
@@ -44,6 +46,7 @@ def _summary(results: dict[str, Any], output_dir: str) -> str:
             f"  chrF         {results['chrf']:.1f}  {results['chrf_signature']}",
             f"  TER          {results['ter']:.1f}  {results['ter_signature']}",
         ]
+    output_dir = shlex.quote(output_dir)
     lines += [
         f"The model and its tokenizer are in {output_dir}. What to do next:",
         f"  hf-seq2seq translate {output_dir} < new-source.txt > new-target.txt",

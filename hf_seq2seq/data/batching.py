@@ -81,6 +81,12 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         """Make a sampler for a dataset of pairs as `tokenize_pairs` returns it."""
         import pyarrow.compute as pc
 
+        if not hasattr(dataset, "select_columns"):
+            raise TypeError(
+                f"Batches by tokens must be made of a `datasets.Dataset`, but the dataset is a "
+                f"{type(dataset).__name__} instead. Make one with `tokenize_pairs` or `Dataset.from_list`."
+            )
+
         sides = ("input_ids", "labels")
         batches = dataset.select_columns(list(sides)).with_format("arrow").iter(batch_size=100_000)
         lengths = [[pc.list_value_length(batch[side]).to_numpy() for side in sides] for batch in batches]

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -298,8 +299,13 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
                 f"`label_smoothing_factor` must be at least 0 and below 1, but is {self.label_smoothing_factor} "
                 "instead."
             )
-        if self.r_drop_alpha < 0:
-            raise ValueError(f"`r_drop_alpha` must be at least 0, but is {self.r_drop_alpha} instead.")
+        if not (self.r_drop_alpha >= 0 and math.isfinite(self.r_drop_alpha)):
+            raise ValueError(f"`r_drop_alpha` must be a number of at least 0, but is {self.r_drop_alpha} instead.")
+        if self.max_steps == 0 or self.max_steps < -1 or self.num_train_epochs <= 0:
+            name = "num_train_epochs" if self.num_train_epochs <= 0 else "max_steps"
+            raise ValueError(
+                f"`{name}` must be above 0, but is {getattr(self, name)} instead. Leave it out, or raise it."
+            )
         if self.warmup_steps is None:
             self.warmup_steps = PAPER_WARMUP_STEPS if self.paper_schedule else 0.1
         if not torch.accelerator.is_available():
@@ -308,7 +314,8 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
         super().__post_init__()
         self._set_accumulation()
         if self.average_checkpoints and self.save_total_limit is not None:
-            self.save_total_limit = max(self.save_total_limit, self.average_checkpoints)
+            # One more, since a checkpoint that is saved at a signal is not averaged.
+            self.save_total_limit = max(self.save_total_limit, self.average_checkpoints + 1)
 
     def _set_best_model(self) -> None:
         """Fills in what early stopping and a score as the measure of the best model need."""
@@ -420,10 +427,27 @@ def _check_contradictions(
         for other in others:
             if getattr(training_args, name) and other in given:
                 raise ValueError(f"`{other}` must not be given together with `{name}`, which replaces it.")
-    if data_args.streaming and training_args.max_steps < 1:
+    if data_args.streaming:
+        for name in ("max_steps", "tokens_per_batch"):
+            if name not in given:
+                raise ValueError(
+                    f"`{name}` must be given together with `streaming`: a stream does not tell how long an epoch is, "
+                    "and is batched by tokens."
+                )
+        if training_args.dry_run:
+            raise ValueError("`dry_run` must be left out with `streaming`, since a stream does not tell its pairs.")
+    metric = (training_args.metric_for_best_model or "loss").removeprefix("eval_")
+    if metric not in ("loss", *SCORES):
         raise ValueError(
-            "`max_steps` must be given together with `streaming`, since a stream does not tell how long an epoch is."
+            f"`metric_for_best_model` must be one of loss, {', '.join(SCORES)}, but is {metric!r} instead."
         )
+    if training_args.load_best_model_at_end and not data_args.has_validation:
+        raise ValueError(
+            "`load_best_model_at_end` and `early_stopping_patience` must be given together with validation pairs: "
+            "`validation_source` and `validation_target`, or `validation_file`."
+        )
+    if training_args.batch_eval_metrics:
+        raise ValueError("`batch_eval_metrics` must be False: scores are those of all validation pairs together.")
     if training_args.eval_strategy != "no" and not data_args.has_validation:
         raise ValueError(
             "`eval_strategy` must be no without validation pairs, but is "
@@ -451,6 +475,8 @@ def _read_config_file(path: Path, known: set[str]) -> list[str]:
     for name, value in values.items():
         name = str(name).replace("-", "_")
         _check_known(name, known, f"`{path}`")
+        if value is False and name.endswith("_strategy"):
+            value = "no"  # which YAML reads as False
         if isinstance(value, list):
             options += [f"--{name}", *map(str, value)]
         elif value is not None:

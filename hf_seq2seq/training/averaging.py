@@ -11,7 +11,7 @@ from hf_seq2seq.loading import PathLike, load_model, load_tokenizer
 from hf_seq2seq.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 from hf_seq2seq.saving import check_new_folder, new_folder
 
-from .checkpoints import is_complete, list_checkpoints
+from .checkpoints import is_complete, list_checkpoints, was_saved_at_a_signal
 
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,9 @@ def last_checkpoints(run_dir: PathLike, number: int) -> list[Path]:
         raise FileNotFoundError(f"`{run_dir}` must be the folder of a run, but there is none. Check the path.")
     found: list[Path] = []
     for folder in reversed(list_checkpoints(run_dir)):
-        if is_complete(folder):
+        if was_saved_at_a_signal(folder):
+            logger.info("%s is left out: it was saved since the run was told to stop.", folder)
+        elif is_complete(folder):
             found.append(folder)
         else:
             logger.warning("%s is left out: it was not written to its end.", folder)

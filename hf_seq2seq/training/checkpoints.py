@@ -15,6 +15,8 @@ logger = logging.getLogger(__name__)
 PathLike = str | os.PathLike[str]
 
 _NAME = re.compile(r"checkpoint-(\d+)")
+# In a checkpoint that was saved since a signal asked to stop: it lies outside the run's rhythm.
+_SIGNAL_MARK = "saved_at_a_signal"
 
 
 def list_checkpoints(run_dir: PathLike) -> list[Path]:
@@ -35,6 +37,21 @@ def last_whole_checkpoint(run_dir: PathLike) -> Path | None:
     return None
 
 
+def mark_as_saved_at_a_signal(checkpoint: PathLike) -> None:
+    """Notes down that a checkpoint was saved since a signal asked to stop."""
+    (Path(checkpoint) / _SIGNAL_MARK).touch()
+
+
+def was_saved_at_a_signal(checkpoint: PathLike) -> bool:
+    """Tells whether a checkpoint was saved since a signal asked to stop, so that no average may hold it."""
+    return (Path(checkpoint) / _SIGNAL_MARK).exists()
+
+
+def holds_weights_alone(checkpoint: PathLike) -> bool:
+    """Tells whether a checkpoint has nothing to go on from exactly, as with `save_only_model`."""
+    return not any(path.name.startswith(("optimizer", "global_step")) for path in Path(checkpoint).iterdir())
+
+
 def is_complete(checkpoint: PathLike) -> bool:
     """Tells whether a checkpoint was written to its end."""
     return find_fault(checkpoint) is None
@@ -50,6 +67,7 @@ def find_fault(checkpoint: PathLike) -> str | None:
     names = {path.name for path in folder.iterdir()}
     state = {
         "optimizer state": any(name.startswith(("optimizer", "global_step")) for name in names),
+        "learning rate's state": "scheduler.pt" in names or any(name.startswith("global_step") for name in names),
         "state of random numbers": any(name.startswith("rng_state") for name in names),
     }
     parts = {
@@ -57,7 +75,7 @@ def find_fault(checkpoint: PathLike) -> str | None:
         "weights": any(
             name.startswith(("model", "pytorch_model_fsdp", "adapter_model", "global_step")) for name in names
         ),
-        **(state if any(state.values()) else {}),  # neither is there with `save_only_model`
+        **(state if any(state.values()) else {}),  # none is there with `save_only_model`
     }
     for part, is_there in parts.items():
         if not is_there:

@@ -3,11 +3,15 @@
 import logging
 import signal
 import threading
+from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import SaveStrategy
+
+from .checkpoints import mark_as_saved_at_a_signal
 
 
 logger = logging.getLogger(__name__)
@@ -26,6 +30,7 @@ class StopOnSignal(TrainerCallback):
     def __init__(self) -> None:
         self.stopped = False
         self._received = False
+        self._was_due = False
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -59,4 +64,18 @@ class StopOnSignal(TrainerCallback):
             torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
             received = bool(flag)
         if received:
+            is_end_of_epoch = state.epoch is not None and state.epoch == int(state.epoch)
+            self._was_due = control.should_save or (is_end_of_epoch and args.save_strategy == SaveStrategy.EPOCH)
             self.stopped = control.should_save = control.should_training_stop = True
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Leaves out what is due at the end of an epoch, if this is not its end."""
+        if self.stopped and state.epoch is not None and state.epoch != int(state.epoch):
+            control.should_evaluate = control.should_save = False
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Marks the checkpoint that was saved for the signal alone."""
+        if self.stopped and not self._was_due and state.is_world_process_zero:
+            mark_as_saved_at_a_signal(Path(str(args.output_dir)) / f"checkpoint-{state.global_step}")

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformers import EarlyStoppingCallback, PreTrainedTokenizerBase, set_seed
+from transformers import EarlyStoppingCallback, PreTrainedTokenizerBase, TrainerState, set_seed
 
 from hf_seq2seq.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
 from hf_seq2seq.data import Seq2SeqCollator, filter_pairs, load_parallel, mix_corpora, tokenize_pairs
@@ -23,7 +23,7 @@ from .arguments import (
     Seq2SeqTransformerTrainingArguments,
 )
 from .averaging import average_weights
-from .checkpoints import is_complete, list_checkpoints
+from .checkpoints import holds_weights_alone, is_complete, list_checkpoints, was_saved_at_a_signal
 from .interruption import StopOnSignal
 from .metrics import decode, generation_metrics, score
 from .plan import describe_plan
@@ -52,7 +52,8 @@ def run_training(
     run without a break: on a CPU, with the same number of processes and threads, and without streaming or BPE-dropout.
 
     Returns:
-        The results, which are also in training_results.json: `num_steps` and the latest `train_loss`; with validation
+        The results, which are also in training_results.json: `num_steps` and the latest `train_loss` (None if nothing
+        was logged before a kill at the end); with validation
         pairs `validation_loss`, what `score` returns, and `num_scored_pairs` of `num_validation_pairs`. If the run was
         finished before, they are read from there and nothing is done. With `dry_run` nothing is written, and what
         `describe_plan` returns comes back.
@@ -65,23 +66,36 @@ def run_training(
         huggingface_hub.errors.StrictDataclassError: If the config's fields contradict each other.
     """
     folder = RunFolder(Path(str(training_args.output_dir)))
-    settings = (
-        asdict(model_args) | asdict(data_args) | training_args.to_dict() | {"world_size": training_args.world_size}
-    )
+    try:
+        return _run(folder, model_args, data_args, training_args)
+    finally:
+        folder.close()
+
+
+def _run(
+    folder: RunFolder,
+    model_args: ModelArguments,
+    data_args: DataArguments,
+    training_args: Seq2SeqTransformerTrainingArguments,
+) -> dict[str, Any]:
+    settings = asdict(model_args) | asdict(data_args) | training_args.to_dict()
+    settings["world_size"] = training_args.world_size
+    is_writer = training_args.process_index == 0 and not training_args.dry_run
     with training_args.main_process_first(desc="opening the output folder"):
         folder.check(settings)
-        if not training_args.dry_run and training_args.process_index == 0:
+        if is_writer:
             folder.open(settings)
-    finished = folder.results()
-    if finished is not None:
-        logger.info("The run in %s is finished.", folder.path)
-        return finished
+    finished = None if training_args.dry_run else folder.results()
+    if finished is not None and (data_args.streaming or folder.has_same_files(settings)):
+        return _already(finished, folder)
     checkpoint = _checkpoint_to_resume(training_args, folder)
 
     with training_args.main_process_first(desc="preparing the data"):
         pairs, tokenizer, datasets = _prepare_data(model_args, data_args, training_args, checkpoint)
-        if not (training_args.dry_run or data_args.streaming) and training_args.process_index == 0:
-            folder.check_data(datasets["train"])
+        if is_writer and not data_args.streaming:
+            folder.check_data(settings, datasets)
+    if finished is not None:
+        return _already(finished, folder)
     model = _get_model(model_args, data_args, training_args, tokenizer)
     if training_args.dry_run:
         return describe_plan(model, datasets["train"], training_args)
@@ -93,12 +107,11 @@ def run_training(
         *(model.num_parameters() / 1e6, f"{len(tokenizer):,}"),
         "a stream of pairs" if data_args.streaming else f"{len(datasets['train']):,} pairs",
     )
-    num_steps, train_loss = _train(trainer, checkpoint)
+    results = _train(trainer, checkpoint, folder)
     if training_args.average_checkpoints:
         _average(trainer, folder)
     with writing(folder.path):
         trainer.save_model()
-    results: dict[str, Any] = {"num_steps": num_steps, "train_loss": train_loss}
     if "validation" in datasets:
         results |= _evaluate(trainer, datasets["validation"], pairs["validation"]["target"], tokenizer)
     if trainer.is_world_process_zero():
@@ -106,10 +119,22 @@ def run_training(
     return results
 
 
+def _already(results: dict[str, Any], folder: RunFolder) -> dict[str, Any]:
+    logger.info("The run in %s is finished.", folder.path)
+    return results
+
+
 def _checkpoint_to_resume(training_args: Seq2SeqTransformerTrainingArguments, folder: RunFolder) -> str | None:
     named = training_args.resume_from_checkpoint
     # "True" is how the last one is often asked for, which is what is taken anyway.
-    return folder.checkpoint() if named is None or str(named).lower() == "true" else str(named)
+    chosen = folder.checkpoint() if named is None or str(named).lower() == "true" else str(named)
+    if chosen is not None and holds_weights_alone(chosen):
+        logger.warning(
+            "%s holds weights alone: the optimizer begins anew, so that the run ends with other weights than without "
+            "a break. Leave `save_only_model` out to go on exactly.",
+            chosen,
+        )
+    return chosen
 
 
 def _prepare_data(
@@ -166,29 +191,49 @@ def _make_trainer(
     return trainer
 
 
-def _train(trainer: Seq2SeqTransformerTrainer, checkpoint: str | None) -> tuple[int, float]:
-    """Trains to the end; returns the number of updates and the loss logged last.
+def _train(trainer: Seq2SeqTransformerTrainer, checkpoint: str | None, folder: RunFolder) -> dict[str, Any]:
+    """Trains to the end; returns the number of updates and the loss logged last, if one was.
 
     Raises:
         KeyboardInterrupt: If a signal ended it before, with a message that tells how to go on.
     """
-    with StopOnSignal() as stop:
-        trainer.add_callback(stop)
-        trained = trainer.train(resume_from_checkpoint=checkpoint)
-    if stop.stopped and trained.global_step < trainer.state.max_steps:
-        raise KeyboardInterrupt(
-            f"Stopped after update {trained.global_step:,} of {trainer.state.max_steps:,}, with a checkpoint in "
-            f"{trainer.args.output_dir}. The same command goes on from there."
-        )
-    logged = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    return trained.global_step, logged[-1] if logged else trained.training_loss
+    if checkpoint is not None and _is_at_its_end(checkpoint, trainer.args):
+        # Killed between its last update and its results: to train would add an update.
+        trainer.load_checkpoint(checkpoint)
+    else:
+        with StopOnSignal() as stop:
+            trainer.add_callback(stop)
+            trainer.train(resume_from_checkpoint=checkpoint)
+        if stop.stopped and trainer.state.global_step < trainer.state.max_steps:
+            last = folder.checkpoint()
+            place = "from the start" if last is None else f"from {last}"
+            raise KeyboardInterrupt(
+                f"Stopped after update {trainer.state.global_step:,} of {trainer.state.max_steps:,}. The same command "
+                f"goes on {place}."
+            )
+    history = trainer.state.log_history
+    # The mean of all updates, which is logged at the end, stands in for what was never logged.
+    logged = [entry["loss"] for entry in history if "loss" in entry] or [
+        entry["train_loss"] for entry in history if "train_loss" in entry
+    ]
+    return {"num_steps": trainer.state.global_step, "train_loss": logged[-1] if logged else None}
+
+
+def _is_at_its_end(checkpoint: str, args: Seq2SeqTransformerTrainingArguments) -> bool:
+    """Tells whether training had ended, by its number of updates or by early stopping, when this was saved."""
+    state = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
+    stopping = (state.stateful_callbacks or {}).get("EarlyStoppingCallback", {})
+    waited = stopping.get("attributes", {}).get("early_stopping_patience_counter", 0)
+    patience = args.early_stopping_patience
+    return state.global_step >= state.max_steps or (patience is not None and waited >= patience)
 
 
 def _average(trainer: Seq2SeqTransformerTrainer, folder: RunFolder) -> None:
     """Gives the model the mean of the last checkpoints' weights."""
     trainer.accelerator.wait_for_everyone()
     number = trainer.args.average_checkpoints
-    checkpoints = [path for path in list_checkpoints(folder.path) if is_complete(path)][-number:]
+    regular = [path for path in list_checkpoints(folder.path) if is_complete(path) and not was_saved_at_a_signal(path)]
+    checkpoints = regular[-number:]
     if len(checkpoints) < number:
         logger.warning(
             "`average_checkpoints` is %d, but the run has only %d: their average is the final model. More "
@@ -245,9 +290,9 @@ def _get_tokenizer(
 ) -> PreTrainedTokenizerBase:
     """Loads or trains the tokenizer and saves it, so that it is there however the run ends."""
     output_dir = str(training_args.output_dir)
-    path = checkpoint or model_args.tokenizer or model_args.model_name_or_path
-    if path is None and training_args.local_process_index > 0:
-        path = output_dir  # where the first process has just saved it
+    path = model_args.tokenizer or model_args.model_name_or_path
+    if checkpoint is not None or (path is None and training_args.local_process_index > 0):
+        path = output_dir  # where it was saved first of all
     if path is not None:
         tokenizer = load_tokenizer(path)
     else:
@@ -339,6 +384,8 @@ def _evaluate(
     num_scored = min(len(dataset), MAX_SCORED_PAIRS)
     scored = dataset.select(range(num_scored))
     trainer.args.predict_with_generate = True
+    trainer.args.prediction_loss_only = trainer.args.batch_eval_metrics = False
+    trainer.args.eval_do_concat_batches = True
     trainer.compute_metrics = None
     predicted = trainer.predict(scored, metric_key_prefix="validation")
     hypotheses = decode(tokenizer, predicted.predictions)

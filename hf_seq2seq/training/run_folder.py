@@ -2,16 +2,17 @@
 
 import json
 import logging
-import os
+import shutil
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from hf_seq2seq.saving import writing
 
-from .checkpoints import last_whole_checkpoint, list_checkpoints
+from .checkpoints import is_complete, last_whole_checkpoint, list_checkpoints, was_saved_at_a_signal
 
 
 if TYPE_CHECKING:
@@ -23,6 +24,13 @@ logger = logging.getLogger(__name__)
 SETTINGS_FILE = "training_settings.json"
 DATA_FILE = "training_data.json"
 RESULTS_FILE = "training_results.json"  # written last: a run that has it is finished
+LOCK_FILE = ".lock"
+UNFINISHED = ".unfinished"  # ends the name of a file while it is written
+
+FILE_SETTINGS = (
+    *("train_source", "train_target", "train_file"),
+    *("validation_source", "validation_target", "validation_file"),
+)
 
 # What a run may be continued with in another way: where it is, what it logs, where it is published, what machine it
 # runs on and how many checkpoints are kept. No weight depends on these.
@@ -52,6 +60,7 @@ class RunFolder:
         if path.exists() and not path.is_dir():
             raise NotADirectoryError(f"`output_dir` must be a folder, but {str(path)!r} is a file. Name another.")
         self.path = path
+        self._lock: FileLock | None = None
 
     def check(self, settings: dict[str, Any]) -> None:
         """Checks that the folder is empty or holds a run with these settings.
@@ -62,19 +71,24 @@ class RunFolder:
         Raises:
             ValueError: If it holds something else, or a run with other settings.
         """
-        if not (self.path / SETTINGS_FILE).exists():
-            if self.path.exists() and any(self.path.iterdir()):
-                raise ValueError(
-                    "`output_dir` must be a new or empty folder, or hold a run of `hf-seq2seq train`, but "
-                    f"{str(self.path)!r} holds {next(self.path.iterdir()).name!r} and no {SETTINGS_FILE}. Name "
-                    "another."
-                )
-        elif self._has_progress():
-            self._compare(settings)
+        if (self.path / SETTINGS_FILE).exists():
+            if self._has_progress():
+                self._compare(settings)
+            return
+        own = {LOCK_FILE, *(f"{name}{UNFINISHED}" for name in (SETTINGS_FILE, DATA_FILE, RESULTS_FILE))}
+        found = [path.name for path in self.path.iterdir()] if self.path.exists() else []
+        foreign = sorted(set(found) - own)
+        if foreign:
+            raise ValueError(
+                "`output_dir` must be a new or empty folder, or hold a run of `hf-seq2seq train`, but "
+                f"{str(self.path)!r} holds {foreign[0]!r} and no {SETTINGS_FILE}. Name another."
+            )
 
     def _compare(self, settings: dict[str, Any]) -> None:
         before, now = self._read(SETTINGS_FILE), json.loads(_to_json(settings))
         ignored = {*SETTINGS_WITHOUT_INFLUENCE, "world_size"}
+        if not now.get("streaming"):
+            ignored |= {*FILE_SETTINGS}  # what they hold is compared in their place
         if now.get("tokens_per_update") is not None:
             ignored.add("gradient_accumulation_steps")  # follows from the number of processes then
         for name, value in before.items():
@@ -92,31 +106,59 @@ class RunFolder:
             )
 
     def open(self, settings: dict[str, Any]) -> None:
-        """Makes the folder and writes the settings."""
+        """Makes the folder, locks it for this process, and writes the settings.
+
+        Raises:
+            ValueError: If another process trains in it.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock(self.path / LOCK_FILE, blocking=False)  # freed by the system however the process ends
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise ValueError(
+                f"`output_dir` must hold no run that is going on, but another process trains in {str(self.path)!r}. "
+                "Wait for it, or name another folder."
+            ) from None
         self.write(SETTINGS_FILE, settings)
 
-    def check_data(self, dataset: "Dataset") -> None:
-        """Checks that a run goes on with the training pairs it was begun with, or notes them down.
+    def close(self) -> None:
+        """Lets other processes train in the folder."""
+        if self._lock is not None:
+            self._lock.release()
+
+    def has_same_files(self, settings: dict[str, Any]) -> bool:
+        """Tells, by size and time of change, whether the files of pairs are those of the run so far."""
+        states = _states_of_files(settings)
+        return bool(states) and (self.path / DATA_FILE).exists() and self._read(DATA_FILE)["files"] == states
+
+    def check_data(self, settings: dict[str, Any], datasets: "dict[str, Dataset]") -> None:
+        """Checks that a run goes on with the pairs it was begun with, or notes them down.
+
+        Args:
+            settings: What names the files.
+            datasets: The tokenized pairs of "train" and, if there are such, "validation".
 
         Raises:
             ValueError: If they differ.
         """
-        now = _digest(dataset)
-        if self._has_progress() and (self.path / DATA_FILE).exists():
-            before = self._read(DATA_FILE)
-            if before != now:
+        now = {"files": _states_of_files(settings)} | {part: _digest(pairs) for part, pairs in datasets.items()}
+        before = self._read(DATA_FILE) if self._has_progress() and (self.path / DATA_FILE).exists() else {}
+        for part in datasets:
+            if part in before and before[part] != now[part]:
                 raise ValueError(
-                    f"The training pairs must be those that the run in {str(self.path)!r} was begun with "
-                    f"({before['num_pairs']:,} pairs, checksum {before['crc32']}), but have changed "
-                    f"({now['num_pairs']:,} pairs, checksum {now['crc32']}). Put the old files back to go on with "
-                    "that run, or give another `output_dir` to begin a new one."
+                    f"The {part} pairs must be those that the run in {str(self.path)!r} was begun with "
+                    f"({_describe(before[part])}), but have changed ({_describe(now[part])}). Put the old files back "
+                    "to go on with that run, or give another `output_dir` to begin a new one."
                 )
         self.write(DATA_FILE, now)
 
     def checkpoint(self) -> str | None:
-        """Returns the last whole checkpoint, if there is one."""
+        """Returns the last whole checkpoint, if there is one; deletes earlier ones that were saved at a signal."""
         last = last_whole_checkpoint(self.path)
+        for earlier in list_checkpoints(self.path):
+            if earlier != last and was_saved_at_a_signal(earlier) and is_complete(earlier):
+                shutil.rmtree(earlier)
         return None if last is None else str(last)
 
     def results(self) -> dict[str, Any] | None:
@@ -125,14 +167,22 @@ class RunFolder:
 
     def write(self, name: str, values: dict[str, Any]) -> None:
         """Writes a JSON file whole or not at all."""
-        path = self.path / name
-        with writing(path):
-            unfinished = path.with_suffix(".unfinished")
-            unfinished.write_text(_to_json(values), encoding="utf-8")
-            os.replace(unfinished, path)  # noqa: PTH105
+        unfinished = self.path / f"{name}{UNFINISHED}"
+        try:
+            with writing(self.path / name):
+                unfinished.write_text(_to_json(values), encoding="utf-8")
+                unfinished.replace(self.path / name)
+        finally:
+            unfinished.unlink(missing_ok=True)
 
     def _read(self, name: str) -> dict[str, Any]:
-        values: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
+        try:
+            values: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(
+                f"`{self.path / name}` must be what `hf-seq2seq train` wrote, but is damaged ({error}). Put it back "
+                "or, to begin anew, name another `output_dir`."
+            ) from error
         return values
 
     def _has_progress(self) -> bool:
@@ -141,6 +191,18 @@ class RunFolder:
 
 def _to_json(values: dict[str, Any]) -> str:
     return json.dumps(values, indent=2, ensure_ascii=False, default=str) + "\n"
+
+
+def _states_of_files(settings: dict[str, Any]) -> dict[str, list[int]]:
+    """Returns size and time of change of each file of pairs, by its path."""
+    named = (settings.get(name) for name in FILE_SETTINGS)
+    paths = [path for value in named if value for path in ([value] if isinstance(value, str) else value)]
+    stats = {str(Path(path).resolve()): Path(path).stat() for path in paths if Path(path).is_file()}
+    return {path: [stat.st_size, stat.st_mtime_ns] for path, stat in stats.items()}
+
+
+def _describe(digest: dict[str, Any]) -> str:
+    return f"{digest['num_pairs']:,} pairs, checksum {digest['crc32']}"
 
 
 def _digest(dataset: "Dataset") -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A `Seq2SeqTrainer` with our loss, batches by tokens, the paper's learning rate and exact evaluation."""
 
 import logging
+import math
 import time
 from dataclasses import replace
 from functools import partial
@@ -12,7 +13,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, Sampler, SequentialSampler
 from transformers import (
     PreTrainedModel,
     ProgressCallback,
@@ -21,7 +22,7 @@ from transformers import (
     TrainerControl,
     TrainerState,
 )
-from transformers.trainer_utils import EvalLoopOutput, seed_worker
+from transformers.trainer_utils import EvalLoopOutput, has_length, seed_worker
 
 from hf_seq2seq.data.batching import TokenBudgetBatchSampler, TokenBudgetStream
 from hf_seq2seq.data.collator import Seq2SeqCollator
@@ -38,6 +39,11 @@ logger = logging.getLogger(__name__)
 # Vaswani et al. (2017), section 6.1: how many more tokens than its source an output may have; and the start token.
 EXTRA_LENGTH = 51
 NUM_SAMPLES = 3  # translations shown at each evaluation
+
+_WAYS_OUT = (
+    "That update was not made. Begin again with a lower `learning_rate`, more `warmup_steps` or, on an accelerator, "
+    "`bf16` in place of `fp16`."
+)
 
 
 class Seq2SeqTransformerTrainer(Seq2SeqTrainer):
@@ -117,8 +123,7 @@ class Seq2SeqTransformerTrainer(Seq2SeqTrainer):
         return (
             f"The loss must be a finite number, but is {loss.item()} in update {self.state.global_step + 1} (epoch "
             f"{self.state.epoch or 0:.2f}), in a batch of {len(labels)} pairs with up to {labels.shape[1]} target "
-            f"tokens{text}. That update was not made. Begin again with a lower `learning_rate`, more `warmup_steps` "
-            "or, on an accelerator, `bf16` in place of `fp16`."
+            f"tokens{text}. {_WAYS_OUT}"
         )
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
@@ -130,6 +135,28 @@ class Seq2SeqTransformerTrainer(Seq2SeqTrainer):
             self.lr_scheduler = paper_schedule(optimizer, self.model.config.d_model, warmup_steps)
             self._created_lr_scheduler = True
         return super().create_scheduler(num_training_steps, optimizer)
+
+    def load_checkpoint(self, checkpoint: str) -> None:
+        """Takes the state of a run that ended with a checkpoint, and its weights or, if asked for, the best ones."""
+        self.state = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
+        best = Path(checkpoint).with_name(f"checkpoint-{self.state.best_global_step}")
+        takes_best = self.args.load_best_model_at_end and best.is_dir()
+        self._load_from_checkpoint(str(best) if takes_best else checkpoint)
+
+    def _get_grad_norm(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns the gradient's norm, which the optimizer is about to use.
+
+        Raises:
+            FloatingPointError: If it is not a finite number, unless float16 gradients are scaled, where that is met by
+                a smaller scale.
+        """
+        norm = super()._get_grad_norm(*args, **kwargs)
+        if norm is not None and self.accelerator.scaler is None and not math.isfinite(float(norm)):
+            raise FloatingPointError(
+                f"The gradient must be finite, but its norm is {float(norm)} in update {self.state.global_step + 1} "
+                f"(epoch {self.state.epoch or 0:.2f}), though the loss is a number. {_WAYS_OUT}"
+            )
+        return norm
 
     # Batches
 
@@ -173,7 +200,9 @@ class Seq2SeqTransformerTrainer(Seq2SeqTrainer):
             num_ranks=self.accelerator.num_processes,
             rank=self.accelerator.process_index,
         )
-        return DataLoader(stream, batch_size=None, **self._loader_options() | {"num_workers": 0})
+        if self.args.dataloader_num_workers:
+            logger.warning("`dataloader_num_workers` is not used with a stream, which cannot be read in parts.")
+        return DataLoader(stream, batch_size=None, collate_fn=self.data_collator)
 
     @property
     def _tokens_per_batch(self) -> int:
@@ -198,14 +227,22 @@ class Seq2SeqTransformerTrainer(Seq2SeqTrainer):
         }
 
     def _get_dataloader(self, *args: Any, **kwargs: Any) -> DataLoader[Any]:
-        """Makes a stock loader; for evaluation without the collator's BPE-dropout."""
+        """Makes a stock loader; for evaluation with every pair, in order, and without the collator's BPE-dropout."""
+        if kwargs.get("is_training"):
+            return super()._get_dataloader(*args, **kwargs)
         collator: Any = self.data_collator
-        if not kwargs.get("is_training") and isinstance(collator, Seq2SeqCollator):
+        drop_last = self.args.dataloader_drop_last
+        if isinstance(collator, Seq2SeqCollator):
             self.data_collator = replace(collator, bpe_dropout=0.0)
+        self.args.dataloader_drop_last = False
         try:
             return super()._get_dataloader(*args, **kwargs)
         finally:
-            self.data_collator = collator
+            self.data_collator, self.args.dataloader_drop_last = collator, drop_last
+
+    def _get_eval_sampler(self, eval_dataset: Any) -> Sampler[int] | None:
+        """Keeps the pairs in order, where the stock trainer sorts them for `group_by_length`."""
+        return SequentialSampler(eval_dataset) if has_length(eval_dataset) else None
 
     # Evaluation
 

@@ -139,7 +139,17 @@ def test_progress_bars_are_for_terminals(
         (["--train_source", "a", "b"], r"`train_target` must name as many files as `train_source` \(2\), but names 1"),
         (["--corpus_weights", "1", "2"], "one weight for each of the 1 training corpora, but has 2 instead"),
         (["--streaming", "true"], "`max_steps` must be given together with `streaming`"),
-        (["--r_drop_alpha", "-1"], "`r_drop_alpha` must be at least 0, but is -1.0 instead"),
+        (["--streaming", "true", "--max_steps", "5"], "`tokens_per_batch` must be given together with `streaming`"),
+        (
+            ["--streaming", "true", "--max_steps", "5", "--tokens_per_batch", "9", "--dry_run", "true"],
+            "`dry_run` must be left out with `streaming`",
+        ),
+        (["--r_drop_alpha", "nan"], "`r_drop_alpha` must be a number of at least 0, but is nan instead"),
+        (["--max_steps", "0"], "`max_steps` must be above 0, but is 0 instead"),
+        (["--num_train_epochs", "0"], "`num_train_epochs` must be above 0, but is 0.0 instead"),
+        (["--metric_for_best_model", "blue"], "`metric_for_best_model` must be one of loss, bleu, .* but is 'blue'"),
+        (["--batch_eval_metrics", "true"], "`batch_eval_metrics` must be False"),
+        (["--r_drop_alpha", "-1"], "`r_drop_alpha` must be a number of at least 0, but is -1.0 instead"),
         (["--early_stopping_patience", "0"], "`early_stopping_patience` must be at least 1, but is 0 instead"),
         (
             ["--average_checkpoints", "-1"],
@@ -255,6 +265,6 @@ def test_lower_is_better_for_ter_and_scores_need_generation() -> None:
 
 
 def test_as_many_checkpoints_are_kept_as_are_averaged() -> None:
-    assert training_arguments(average_checkpoints=7).save_total_limit == 7
+    assert training_arguments(average_checkpoints=7).save_total_limit == 8
     assert training_arguments(average_checkpoints=2).save_total_limit == 5
     assert training_arguments(average_checkpoints=2, save_total_limit=None).save_total_limit is None

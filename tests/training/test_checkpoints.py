@@ -59,7 +59,11 @@ def fail(error: Exception) -> Any:
 
 @pytest.mark.parametrize(
     "error",
-    [OSError(28, "No space left"), SafetensorError("I/O"), RuntimeError("PytorchStreamWriter failed writing file")],
+    [
+        OSError(28, "No space left"),
+        SafetensorError("I/O error: No space left on device"),
+        RuntimeError("PytorchStreamWriter failed writing file"),
+    ],
     ids=["Python", "safetensors", "torch"],
 )
 def test_what_cannot_be_written_is_named_and_what_was_written_is_removed(error: Exception, tmp_path: Path) -> None:
@@ -72,9 +76,10 @@ def test_what_cannot_be_written_is_named_and_what_was_written_is_removed(error: 
     assert not (tmp_path / "checkpoint-1").exists()
 
 
-def test_other_errors_pass_through(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match=r"^something else$"), writing(tmp_path, remove_on_failure=True):
-        fail(RuntimeError("something else"))
+@pytest.mark.parametrize("error", [RuntimeError("something else"), ConnectionError("something else")])
+def test_other_errors_pass_through(error: Exception, tmp_path: Path) -> None:
+    with pytest.raises(type(error), match=r"^something else$"), writing(tmp_path, remove_on_failure=True):
+        fail(error)
     assert tmp_path.exists()
 
 

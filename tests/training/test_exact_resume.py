@@ -60,7 +60,9 @@ def assert_same(weights: dict[str, torch.Tensor], expected: dict[str, torch.Tens
 def start(settings: Settings, output_dir: Path, point: str = "", **overrides: Any) -> "subprocess.Popen[str]":
     script = str(Path(__file__).with_name("killed_run.py"))
     arguments = command_line(settings | overrides | {"output_dir": output_dir})
-    return subprocess.Popen([sys.executable, script, point, *arguments], stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, script, point, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 @pytest.mark.slow
@@ -69,7 +71,8 @@ def test_a_run_killed_at_a_point_ends_with_the_same_weights(
     point: str, settings: Settings, straight: dict[str, torch.Tensor], tmp_path: Path
 ) -> None:
     process = start(settings, tmp_path / "out", point)
-    assert process.wait(120) == -signal.SIGKILL
+    process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL
     assert not (tmp_path / "out" / "model.safetensors").exists()
     assert_same(run(settings, tmp_path / "out"), straight)
 
@@ -118,9 +121,7 @@ def stop_after(update: int, settings: Settings, output_dir: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hf_seq2seq.training.run.StopOnSignal", StopAfter)
-        with pytest.raises(
-            KeyboardInterrupt, match=rf"Stopped after update {update} of 9, with a checkpoint in .*same"
-        ):
+        with pytest.raises(KeyboardInterrupt, match=rf"Stopped after update {update} of 9. The same.*-{update}\.$"):
             run(settings, output_dir)
 
 
@@ -139,13 +140,11 @@ def test_a_signal_ends_the_command_with_a_checkpoint(
     number: signal.Signals, settings: Settings, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    process = start(
-        settings, out, max_steps=100_000, save_steps=50_000, eval_strategy="no", eval_steps=None, logging_steps=1
-    )
-    while not (out / "training_data.json").exists():
+    endless: dict[str, Any] = {"max_steps": 100_000, "save_steps": 50_000, "eval_strategy": "no", "eval_steps": None}
+    process = start(settings, out, **endless, logging_steps=1)
+    assert process.stdout is not None
+    while "'loss'" not in process.stdout.readline():  # until it trains
         assert process.poll() is None
-        time.sleep(0.05)
-    time.sleep(3)  # until the trainer listens
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -188,3 +187,24 @@ def test_a_damaged_checkpoint_is_left_out_with_a_warning_and_the_one_before_used
     assert f"{tmp_path / 'out' / 'checkpoint-7'} is left out: a kill or a full disk cut it short" in caplog.text
     assert f"Going on from {tmp_path / 'out' / 'checkpoint-6'}" in caplog.text
     assert_same(weights, straight)
+
+
+def test_a_checkpoint_saved_at_a_signal_is_in_no_average(settings: Settings, tmp_path: Path) -> None:
+    averaged = settings | {"average_checkpoints": 3, "save_total_limit": 1}
+    straight = run(averaged, tmp_path / "straight")
+    stop_after(5, averaged, tmp_path / "out")
+    stop_after(8, averaged, tmp_path / "out")
+    kept = sorted(path.name for path in (tmp_path / "out").glob("checkpoint-*"))
+    assert kept == ["checkpoint-3", "checkpoint-6", "checkpoint-8"]
+    assert_same(run(averaged, tmp_path / "out"), straight)
+
+
+@pytest.mark.parametrize("strategy", ["epoch", "best"])
+def test_a_signal_within_an_epoch_changes_nothing_of_what_is_due_at_its_end(
+    strategy: str, settings: Settings, tmp_path: Path
+) -> None:
+    by_epoch = settings | {"save_strategy": strategy, "eval_strategy": "epoch", "eval_steps": None, "save_steps": None}
+    by_epoch |= {"metric_for_best_model": "loss"} if strategy == "best" else {}
+    straight = run(by_epoch, tmp_path / "straight")
+    stop_after(5, by_epoch, tmp_path / "out")
+    assert_same(run(by_epoch, tmp_path / "out"), straight)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from filelock import FileLock
 from huggingface_hub.errors import StrictDataclassError
 from reference.tiny_models import tiny_model
 from reference.tiny_runs import Settings, command_line, tiny_settings, write_pairs
@@ -14,7 +15,7 @@ from safetensors.torch import load_file
 from tokenizers import processors
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration
+from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration, Translator
 from hf_seq2seq.loading import load_model, load_tokenizer
 from hf_seq2seq.tokenization import train_tokenizer
 from hf_seq2seq.training.arguments import parse_arguments
@@ -256,18 +257,18 @@ def test_a_dry_run_counts_what_would_be_trained_and_writes_nothing(settings: Set
     assert load_model(tmp_path / "out").num_parameters() == plan["parameters"]
 
 
-def test_changed_training_pairs_are_refused_where_a_run_would_go_on(
-    settings: Settings, finished: Path, tmp_path: Path
+@pytest.mark.parametrize("is_finished", [False, True])
+def test_changed_training_pairs_are_refused_where_a_run_would_go_on_or_is_finished(
+    is_finished: bool, settings: Settings, finished: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(finished, tmp_path / "out")
-    (tmp_path / "out" / "training_results.json").unlink()
+    if not is_finished:
+        (tmp_path / "out" / "training_results.json").unlink()
     text = Path(settings["train_source"]).read_text()
     changed = tmp_path / "train.source"
     changed.write_text(text.replace("one", "five", 1))
     data = json.loads((tmp_path / "out" / "training_data.json").read_text())
-    message = rf"begun with \(60 pairs, checksum {data['crc32']}\), but have changed \(60 pairs, checksum"
-    written = tmp_path / "out" / "training_settings.json"  # as if the file had been changed in its place
-    written.write_text(written.read_text().replace(settings["train_source"], str(changed)))
+    message = rf"begun with \(60 pairs, checksum {data['train']['crc32']}\), but have changed \(60 pairs, checksum"
     with pytest.raises(ValueError, match=message):
         run(settings, tmp_path / "out", train_source=changed)
 
@@ -343,13 +344,108 @@ def test_a_stream_is_trained_on_for_as_many_updates_as_are_asked_for(settings: S
     assert load_model(tmp_path / "out").config.vocab_size == len(load_tokenizer(tmp_path / "out"))
 
 
-def test_a_stream_of_random_batches_too(settings: Settings, tmp_path: Path) -> None:
-    overrides = {"tokens_per_batch": None, "per_device_train_batch_size": 16}
-    assert run(settings, tmp_path / "out", **overrides, streaming=True, max_steps=9)["num_steps"] == 9
-
-
 def test_bpe_dropout_cuts_words_in_more_pieces(settings: Settings, tmp_path: Path) -> None:
     fields = {"tokenizer_kind": "bpe", "vocab_size": 290, "max_steps": 2}
     run(settings, tmp_path / "out", **fields, bpe_dropout=0.5)
     with pytest.raises(ValueError, match="bpe_dropout"):
         run(settings, tmp_path / "none", bpe_dropout=0.5)
+
+
+def test_the_same_pairs_may_come_from_files_of_another_name(
+    settings: Settings, finished: Path, tmp_path: Path
+) -> None:
+    for name in ("train_source", "validation_target"):
+        shutil.copy(settings[name], tmp_path / name)
+    moved = {name: tmp_path / name for name in ("train_source", "validation_target")}
+    assert run(settings, finished, **moved) == json.loads((finished / "training_results.json").read_text())
+
+
+def test_changed_validation_pairs_are_refused_too(settings: Settings, finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "v").write_text("one\n" * 12)
+    with pytest.raises(ValueError, match=r"The validation pairs must be those that the run in .* was begun with"):
+        run(settings, finished, validation_source=tmp_path / "v")
+
+
+def test_a_run_killed_before_its_results_is_not_trained_further(settings: Settings, tmp_path: Path) -> None:
+    """Its last update lies within an epoch, so that there would be batches left."""
+    first = run(settings, tmp_path / "out", max_steps=5, save_steps=5, logging_steps=1)
+    weights = load_file(tmp_path / "out" / "model.safetensors")
+    for name in ("training_results.json", "model.safetensors"):
+        (tmp_path / "out" / name).unlink()
+    assert run(settings, tmp_path / "out", max_steps=5, save_steps=5, logging_steps=1) == first
+    again = load_file(tmp_path / "out" / "model.safetensors")
+    assert all(torch.equal(again[name], weight) for name, weight in weights.items())
+
+
+def test_early_stopping_is_remembered_by_a_run_killed_before_its_results(settings: Settings, tmp_path: Path) -> None:
+    def run_with(scores: list[float]) -> dict[str, Any]:
+        remaining = iter(scores)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("hf_seq2seq.training.run.generation_metrics", lambda _: lambda _: {"chrf": next(remaining)})
+            stopping = {"early_stopping_patience": 1, "metric_for_best_model": "chrf", "logging_steps": 1}
+            return run(settings, tmp_path / "out", save_steps=1, eval_steps=1, **stopping)
+
+    first = run_with([0.5, 0.9, 0.1])
+    best = load_file(tmp_path / "out" / "checkpoint-2" / "model.safetensors")
+    for name in ("training_results.json", "model.safetensors"):
+        (tmp_path / "out" / name).unlink()
+    assert run_with([]) == first
+    final = load_file(tmp_path / "out" / "model.safetensors")
+    assert all(torch.equal(final[name], weight) for name, weight in best.items())
+
+
+def test_sorted_training_batches_leave_the_validation_pairs_in_order(settings: Settings, tmp_path: Path) -> None:
+    options = {
+        "tokens_per_batch": None,
+        "per_device_train_batch_size": 8,
+        "train_sampling_strategy": "group_by_length",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hf_seq2seq.training.run.score", lambda *texts: {"texts": texts})
+        hypotheses, references = run(settings, tmp_path / "out", **options, max_steps=1)["texts"]
+    sources, targets = (Path(settings[f"validation_{side}"]).read_text().splitlines() for side in ("source", "target"))
+    assert list(references) == targets
+    translator = Translator.from_pretrained(tmp_path / "out", device="cpu")
+    limit = 51 + max(len(translator.tokenizer(text)["input_ids"]) for text in sources)
+    for text, hypothesis in zip(sources, hypotheses, strict=True):
+        ids = translator.model.generate(**translator.tokenizer(text, return_tensors="pt"), max_length=limit)
+        assert hypothesis == translator.tokenizer.decode(ids[0], skip_special_tokens=True)
+
+
+def test_two_runs_at_once_in_a_folder_are_refused(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with (
+        FileLock(tmp_path / "out" / ".lock"),
+        pytest.raises(ValueError, match="must hold no run that is going on, but another process trains in"),
+    ):
+        run(settings, tmp_path / "out")
+    assert run(settings, tmp_path / "out", max_steps=1)["num_steps"] == 1
+
+
+def test_what_a_kill_left_of_the_settings_does_not_lock_the_folder(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "training_settings.json.unfinished").write_text("{")
+    assert run(settings, tmp_path / "out", max_steps=1)["num_steps"] == 1
+
+
+def test_a_damaged_file_of_the_run_is_named(settings: Settings, finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "out")
+    (tmp_path / "out" / "training_results.json").write_text("")
+    with pytest.raises(
+        ValueError, match=r"`.*training_results.json` must be what `hf-seq2seq train` wrote, but is da"
+    ):
+        run(settings, tmp_path / "out")
+
+
+def test_a_dry_run_counts_in_a_finished_folder_too(settings: Settings, finished: Path) -> None:
+    assert run(settings, finished, dry_run=True)["pairs"] == 60
+
+
+def test_weights_alone_are_gone_on_from_with_a_warning(
+    settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(settings, tmp_path / "out", save_only_model=True, max_steps=6)
+    (tmp_path / "out" / "training_results.json").unlink()
+    shutil.rmtree(tmp_path / "out" / "checkpoint-6")
+    run(settings, tmp_path / "out", save_only_model=True, max_steps=6)
+    assert "checkpoint-3 holds weights alone: the optimizer begins anew" in caplog.text
