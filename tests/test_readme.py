@@ -1,4 +1,4 @@
-"""The README's Python example, run as it stands there on files of a few lines."""
+"""The README's Python examples, run as they stand there on files of a few lines."""
 
 import re
 import subprocess
@@ -11,15 +11,24 @@ README = Path(__file__).parent.parent / "README.md"
 NUMBERS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
 
 
-def test_the_example_with_the_stock_trainer_runs_as_it_stands(tmp_path: Path) -> None:
-    (example,) = re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+def test_the_stock_trainer_and_then_the_translator_run_as_they_stand(tmp_path: Path) -> None:
+    examples = re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    (training,) = (example for example in examples if "Seq2SeqTrainer(" in example)
+    (translating,) = (example for example in examples if "Translator.from_pretrained" in example)
+    assert len(examples) == 2
+    (tmp_path / "new.en").write_text("one and two\nfive and six\n")
     for part in ("train", "val"):
         pairs = [(f"{a} and {b}", f"{NUMBERS[a]} und {NUMBERS[b]}") for a in NUMBERS for b in NUMBERS]
         for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
             (tmp_path / f"{part}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
     finished = subprocess.run(
-        [sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, encoding="utf-8", check=False
+        [sys.executable, "-c", f"{training}\n{translating}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
     )
 
     assert finished.returncode == 0, finished.stderr
