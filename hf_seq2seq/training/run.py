@@ -303,15 +303,27 @@ def _get_tokenizer(
         )
     if model_args.model_name_or_path is None:
         tokenizer.model_max_length = data_args.max_length
+    _check_tokenizer(tokenizer, str(path))
+    if training_args.local_process_index == 0 and not training_args.dry_run:
+        tokenizer.save_pretrained(output_dir)
+    return tokenizer
+
+
+def _check_tokenizer(tokenizer: PreTrainedTokenizerBase, path: str) -> None:
+    """Raises ValueError if targets that it encodes could not be learned from."""
+    encoder, decoder = getattr(tokenizer, "encoder", None), getattr(tokenizer, "decoder", None)
+    is_fsmt = type(tokenizer).__name__ == "FSMTTokenizer"
+    if is_fsmt and encoder != {token: index for index, token in (decoder or {}).items()}:
+        raise ValueError(
+            f"The tokenizer of `{path}` must encode targets, but is an FSMTTokenizer with a vocabulary for each side, "
+            "which encodes sources alone. Such a model can translate, but not be trained further."
+        )
     for side in ("text", "text_target"):
         if tokenizer(**{side: "a"})["input_ids"][-1:] != [tokenizer.eos_token_id]:
             raise ValueError(
                 f"The tokenizer of `{path}` must end each text with its `eos_token` ({tokenizer.eos_token!r}), but "
                 "does not, so that a model could not learn where to stop. Use another, or let one be trained."
             )
-    if training_args.local_process_index == 0 and not training_args.dry_run:
-        tokenizer.save_pretrained(output_dir)
-    return tokenizer
 
 
 def _texts(pairs: Any) -> Iterator[str]:

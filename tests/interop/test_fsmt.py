@@ -15,6 +15,7 @@ from transformers import FSMTConfig, FSMTForConditionalGeneration
 from hf_seq2seq.interop import from_fsmt
 from hf_seq2seq.interop.fsmt import load_fsmt_tokenizer
 from hf_seq2seq.loading import load_model
+from hf_seq2seq.training.run import _check_tokenizer
 
 
 PAD = 1
@@ -226,3 +227,15 @@ def test_a_library_that_the_tokenizer_misses_is_told(tmp_path: Path, monkeypatch
     monkeypatch.setitem(sys.modules, "sacremoses", None)
     with pytest.raises(ValueError, match=r"sacremoses.*pip install 'hf-seq2seq\[export\]'"):
         load_fsmt_tokenizer(write_tokenizer(tmp_path, ["ab"], ["ab"]))
+
+
+def test_a_tokenizer_of_two_vocabularies_is_not_trained_with(tmp_path: Path) -> None:
+    for target_word in ("ab", "äb"):
+        (tmp_path / target_word).mkdir()
+        write_tokenizer(tmp_path / target_word, ["ab"], [target_word])
+    one, two = (load_fsmt_tokenizer(tmp_path / target_word) for target_word in ("ab", "äb"))
+    assert one is not None
+    assert two is not None
+    _check_tokenizer(one, "one")
+    with pytest.raises(ValueError, match="tokenizer of `two` must encode targets, but is an FSMTTokenizer with a voc"):
+        _check_tokenizer(two, "two")

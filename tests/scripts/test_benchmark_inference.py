@@ -14,6 +14,8 @@ from benchmark_report import inference_table
 from benchmark_run import Settings
 from transformers import PreTrainedTokenizerFast
 
+from hf_seq2seq.inference import ctranslate2_search
+from hf_seq2seq.inference import search as search_module
 from hf_seq2seq.interop import to_marian
 
 
@@ -27,6 +29,14 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benchmark_inference, "SIZES", SIZES)
     monkeypatch.setattr(benchmark_inference, "BATCHES", {1: 2, 3: 2})
     monkeypatch.setattr(benchmark_inference, "FILE_BATCH", 4)
+    for module in (benchmark_inference, search_module, ctranslate2_search):
+        monkeypatch.setattr(module, "EXTRA_LENGTH", 4)
+
+
+@pytest.fixture
+def large_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for the bytes of a tokenizer that is trained."""
+    monkeypatch.setattr(benchmark_inference, "SIZES", replace(SIZES, vocab_size=300))
 
 
 @pytest.fixture
@@ -88,6 +98,7 @@ def test_generation_and_files_are_measured_and_both_models_write_the_same_tokens
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("large_vocabulary")
 def test_the_memory_of_a_search_is_measured_in_processes_of_their_own(source: Path) -> None:
     memory = run(source, ["memory"])["results"]["memory"]
     assert set(memory) == {PEER, OURS}
@@ -114,6 +125,7 @@ def test_without_a_model_random_weights_write_about_as_much_as_they_read(
     assert wanted / 3 < sum(map(len, outputs)) < 3 * wanted
 
 
+@pytest.mark.usefixtures("large_vocabulary")
 def test_random_weights_and_a_tokenizer_are_made_where_no_model_is_given(source: Path) -> None:
     results = run(source, ["generate"])["results"]
     assert results["generate"]["beam 4, batch 3"][OURS]["sentences"] == 6
@@ -147,9 +159,9 @@ def test_the_difference_of_scores_is_that_of_what_the_search_compares(beam_size:
     for output in ([7, 8, 2], [7, 9, 10, 2]):
         logits = model(torch.tensor([[5, 6, 2]]), decoder_input_ids=torch.tensor([[1, *output[:-1]]])).logits[0]
         chosen = logits.log_softmax(dim=-1)[range(len(output)), output]
-        scores.append(chosen[1] if beam_size == 1 else chosen.sum() / len(output) ** 0.6)
+        scores.append(chosen[1].item() if beam_size == 1 else chosen.sum().item() / len(output) ** 0.6)
     found = score_difference(model, [5, 6, 2], [7, 8, 2], [7, 9, 10, 2], beam_size)
-    assert found == pytest.approx(float(abs(scores[0] - scores[1])), abs=1e-5)
+    assert found == pytest.approx(abs(scores[0] - scores[1]), abs=1e-5)
 
 
 def test_outputs_end_with_their_end_token_and_have_no_padding(letter_tokenizer: PreTrainedTokenizerFast) -> None:
@@ -173,14 +185,15 @@ def test_where_ctranslate2_is_missing_the_table_says_so(
 ) -> None:
     monkeypatch.setattr(benchmark_inference, "find_spec", lambda name: None)
     folder = Path(save_model(tmp_path / "model", letter_tokenizer))
-    found = measure_file(replace(SETTINGS), folder, LINES, None)
+    found = measure_file(SETTINGS, folder, LINES, None)
     assert "skipped: ctranslate2 is not installed" in inference_table({"file": found})
 
 
 def test_the_profile_names_the_operators_of_a_search(
     source: Path, tmp_path: Path, letter_tokenizer: PreTrainedTokenizerFast, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main([save_model(tmp_path / "model", letter_tokenizer), "--source", str(source), "--profile", "--parts", "file"])
+    model = save_model(tmp_path / "model", letter_tokenizer)
+    main([model, "--source", str(source), "--profile", "--parts", "file", "--repeats", "1", "--threads", "1"])
     assert "aten::mm" in capsys.readouterr().out
 
 
