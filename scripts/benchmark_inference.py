@@ -91,7 +91,8 @@ def prepare_folder(options: argparse.Namespace, lines: Sequence[str], temporary:
 
 def load_models(folder: Path, settings: Settings) -> Models:
     """Returns both models with the weights of the folder; raises ValueError where MarianMT cannot hold them."""
-    ours: Any = load_model(folder, dtype=settings.dtype).to(settings.device).eval()
+    ours: Any = load_model(folder, dtype=settings.dtype)
+    ours.to(settings.device)
     return {PEER: to_marian(ours), OURS: ours}
 
 

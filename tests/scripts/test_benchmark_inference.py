@@ -8,7 +8,7 @@ from typing import Any
 import benchmark_inference
 import pytest
 import torch
-from benchmark_inference import PARTS, main, measure_file, random_model, score_difference, search, timed
+from benchmark_inference import PARTS, main, measure_file, pad, random_model, score_difference, search, timed
 from benchmark_models import OURS, PEER, ModelSizes, make_ours
 from benchmark_report import inference_table
 from benchmark_run import Settings
@@ -116,13 +116,17 @@ def test_the_memory_of_a_search_grows_with_the_batch(
 
 
 def test_without_a_model_random_weights_write_about_as_much_as_they_read(
-    letter_tokenizer: PreTrainedTokenizerFast,
+    letter_tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(benchmark_inference, "EXTRA_LENGTH", 30)
     sources = letter_tokenizer(["a b c d e f g h", "i j k l", "m n o p q r", "s t"])["input_ids"]
+    inputs, wanted = pad(letter_tokenizer, sources, "cpu"), sum(map(len, sources))
     model = random_model(letter_tokenizer, sources)
-    outputs = search(model, benchmark_inference.pad(letter_tokenizer, sources, "cpu"), beam_size=4)
-    wanted = sum(map(len, sources))
-    assert wanted / 3 < sum(map(len, outputs)) < 3 * wanted
+    distances = []
+    for bias in (model.lm_head.bias[2].item(), 0.0, 20.0):
+        model.lm_head.bias.data[2] = bias
+        distances.append(abs(sum(map(len, search(model, inputs, beam_size=4))) - wanted))
+    assert distances[0] < min(distances[1:])
 
 
 @pytest.mark.usefixtures("large_vocabulary")
@@ -166,7 +170,7 @@ def test_the_difference_of_scores_is_that_of_what_the_search_compares(beam_size:
 
 def test_outputs_end_with_their_end_token_and_have_no_padding(letter_tokenizer: PreTrainedTokenizerFast) -> None:
     model = random_model(letter_tokenizer, [[5, 6, 7, 2], [8, 2]])
-    inputs = benchmark_inference.pad(letter_tokenizer, [[5, 6, 7, 2], [8, 2], [9, 10, 2]], "cpu")
+    inputs = pad(letter_tokenizer, [[5, 6, 7, 2], [8, 2], [9, 10, 2]], "cpu")
     for either in (model, to_marian(model)):
         for beam_size in (1, 4):
             for output in search(either, inputs, beam_size):
