@@ -8,6 +8,7 @@ Shapes: B batch, S source length, T target length, L either length, D d_model, H
 V vocabulary. A 2-D mask of shape (B, L) holds 1 for a token and 0 for padding; `None` means that all are tokens.
 """
 
+import copy
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Unpack
@@ -41,6 +42,21 @@ from .configuration_seq2seq_transformer import Seq2SeqTransformerConfig
 def positions_from_mask(attention_mask: torch.Tensor) -> torch.Tensor:
     """Counts tokens from 0 in each row of a (B, L) mask; padding gets the position of the token before it, or 0."""
     return (attention_mask.long().cumsum(dim=-1) - 1).clamp(min=0)
+
+
+def dropout(states: torch.Tensor, p: float, training: bool) -> torch.Tensor:
+    """Dropout (section 5.4), of which a CPU draws four elements' random bits at a time.
+
+    torch's own draws a number for each element, which takes as long as a tenth of a small model's matrix products. 16
+    bits hold any rate to 2^-17; the scale is that of the rate they hold, so that means stay what they are.
+    """
+    is_plain = type(states) is torch.Tensor and states.device.type == "cpu" and not torch.compiler.is_compiling()
+    num_dropped = round(p * 2**16)  # of 2^16 equally likely numbers
+    if not training or not is_plain or not 0 < num_dropped < 2**16:
+        return nn.functional.dropout(states, p=p, training=training)
+    bits = torch.empty((states.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    numbers = bits.view(torch.int16)[: states.numel()].view(states.shape)  # from -2^15
+    return states * (numbers >= num_dropped - 2**15) * (2**16 / (2**16 - num_dropped))
 
 
 class Seq2SeqTransformerSinusoidalPositions(nn.Module):
@@ -238,15 +254,13 @@ class _Seq2SeqTransformerLayer(GradientCheckpointingLayer):
     ) -> torch.Tensor:
         """LayerNorm(x + Dropout(Sublayer(x))), section 3.1, or with pre-norm x + Dropout(Sublayer(LayerNorm(x)))."""
         output = sublayer(norm(hidden_states) if self.pre_norm else hidden_states)
-        output = hidden_states + nn.functional.dropout(output, p=self.dropout, training=self.training)
+        output = hidden_states + dropout(output, p=self.dropout, training=self.training)
         return output if self.pre_norm else norm(output)
 
     def _feed_forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2: section 3.3, equation 2, with the config's activation."""
         inner = self.activation_fn(self.fc1(hidden_states))
-        output: torch.Tensor = self.fc2(
-            nn.functional.dropout(inner, p=self.activation_dropout, training=self.training)
-        )
+        output: torch.Tensor = self.fc2(dropout(inner, p=self.activation_dropout, training=self.training))
         return output
 
 
@@ -416,9 +430,8 @@ class _Seq2SeqTransformerStack(Seq2SeqTransformerPreTrainedModel):
     ) -> torch.Tensor:
         """Adds positions to (B, L, D) and applies dropout to the sums: sections 3.5 and 5.4."""
         positions = self.embed_positions(position_ids, num_positions)
-        return nn.functional.dropout(
-            embeddings + positions.to(embeddings.dtype), p=self.config.dropout, training=self.training
-        )
+        sums = embeddings + positions.to(embeddings.dtype)
+        return dropout(sums, p=self.config.dropout, training=self.training)
 
 
 class Seq2SeqTransformerEncoder(_Seq2SeqTransformerStack):
@@ -941,6 +954,30 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
         cache.self_attention_cache.reorder_cache(beam_idx)
         return cache
 
+    def _beam_search(
+        self,
+        input_ids: torch.Tensor,
+        logits_processor: Any,
+        stopping_criteria: Any,
+        generation_config: GenerationConfig,
+        **model_kwargs: Any,
+    ) -> Any:
+        """Searches as transformers does, without computing more for sentences whose result is settled."""
+        search: Any = self
+        cache = model_kwargs.get("cache")
+        if (
+            type(self) is Seq2SeqTransformerForConditionalGeneration
+            and isinstance(cache, EncoderDecoderCache)
+            and type(cache.self_attention_cache) is DynamicCache
+            and not generation_config.return_dict_in_generate  # which asks for something of all rows
+        ):
+            # Shares the weights, and holds the state of this search alone: others may go on at the same time.
+            search = copy.copy(self)
+            search.__class__ = _BeamSearchOfUnsettled
+            search.begin(generation_config.num_beams, model_kwargs)
+        stock: Any = super(Seq2SeqTransformerForConditionalGeneration, search)
+        return stock._beam_search(input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs)
+
     def _get_logits_processor(self, generation_config: GenerationConfig, *args: Any, **kwargs: Any) -> Any:
         """Bans tokens in place, where transformers' own processor copies all scores at each step."""
         stock: Any = super()
@@ -1136,6 +1173,75 @@ def _sum_loss(logits: torch.Tensor, labels: torch.Tensor, label_smoothing: float
         divergence = ((first.exp() - second.exp()) * (first - second)).sum(dim=-1)
         loss = loss + r_drop_alpha / 2 * divergence.masked_fill(labels[0::2] == -100, 0).sum()
     return loss
+
+
+class _BeamSearchOfUnsettled(Seq2SeqTransformerForConditionalGeneration):
+    """A model during one beam search: the decoder gets the beams of those sentences alone whose result can change.
+
+    In transformers' search a sentence is settled once no open beam can become better than its finished ones, and never
+    unsettled again; its rows go on until the whole batch is settled, without effect. Here they leave the cache, and
+    their logits are zeros.
+    """
+
+    def begin(self, num_beams: int, model_kwargs: dict[str, Any]) -> None:
+        """Starts with all sentences."""
+        self._num_beams = num_beams
+        self._encoder_states = model_kwargs["encoder_outputs"][0]
+        self._encoder_mask = model_kwargs.get("attention_mask")
+        self._sentences = torch.arange(len(self._encoder_states), device=self._encoder_states.device)
+        self._can_change = torch.ones_like(self._sentences, dtype=torch.bool)
+
+    def _rows(self) -> torch.Tensor:
+        """Returns the numbers of the rows in the cache, among those of all sentences."""
+        beams = torch.arange(self._num_beams, device=self._sentences.device)
+        return (self._sentences[:, None] * self._num_beams + beams).flatten()
+
+    def _check_early_stop_heuristic(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Notes down which sentences can still change."""
+        stock: Any = Seq2SeqTransformerForConditionalGeneration
+        can_change: torch.Tensor = stock._check_early_stop_heuristic(*args, **kwargs)
+        self._can_change = can_change[:, 0]
+        return can_change
+
+    def _reorder_cache(self, cache: EncoderDecoderCache, beam_idx: Any) -> EncoderDecoderCache:
+        """Lets beams change places, and those of settled sentences go."""
+        kept = self._can_change[self._sentences].nonzero()[:, 0]  # places among the sentences in the cache
+        sentences = self._sentences[kept]
+        beams = beam_idx.view(-1, self._num_beams)[sentences] - sentences[:, None] * self._num_beams
+        super()._reorder_cache(cache, (kept[:, None] * self._num_beams + beams).flatten())
+        if len(kept) < len(self._sentences):
+            layers: Any = cache.cross_attention_cache.layers
+            for layer in layers:
+                layer.keys, layer.values = layer.keys[kept], layer.values[kept]
+            self._encoder_states = self._encoder_states[kept]
+            self._encoder_mask = None if self._encoder_mask is None else self._encoder_mask[kept]
+        self._sentences = sentences
+        return cache
+
+    def prepare_inputs_for_generation(self, input_ids: torch.Tensor, **kwargs: Any) -> dict[str, Any]:
+        """Takes the rows that are in the cache."""
+        rows = self._rows()
+        shared = {
+            "encoder_outputs": BaseModelOutput(last_hidden_state=self._encoder_states),
+            "attention_mask": self._encoder_mask,
+        }
+        of_rows = {
+            name: value[rows]
+            for name, value in kwargs.items()
+            if name not in shared and isinstance(value, torch.Tensor) and len(value) == len(input_ids)
+        }
+        return super().prepare_inputs_for_generation(input_ids[rows], **(kwargs | shared | of_rows))
+
+    def _update_model_kwargs_for_generation(self, outputs: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Puts the logits back in the rows of all sentences."""
+        if len(self._sentences) < len(self._can_change):
+            num_rows = len(self._can_change) * self._num_beams
+            logits = outputs.logits.new_zeros((num_rows, *outputs.logits.shape[1:]))
+            logits[self._rows()] = outputs.logits
+            outputs.logits = logits
+        stock: Any = super()
+        model_kwargs: dict[str, Any] = stock._update_model_kwargs_for_generation(outputs, *args, **kwargs)
+        return model_kwargs
 
 
 __all__ = [

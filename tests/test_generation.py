@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -559,3 +560,73 @@ def test_raw_logits_are_those_before_tokens_are_banned(mode: dict[str, Any]) -> 
     assert all(logits.isfinite().all() for logits in output.logits)
     assert all(scores[:, [PAD, START]].isneginf().all() for scores in output.scores)
     assert output.sequences.equal(model.generate(**inputs_of(), **mode))
+
+
+class StockSearch(Seq2SeqTransformerForConditionalGeneration):
+    """A model of another class, which computes all rows to the end as transformers does."""
+
+
+def with_stock_search(model: Seq2SeqTransformerForConditionalGeneration) -> StockSearch:
+    stock: Any = StockSearch(model.config).eval()
+    stock.load_state_dict(model.state_dict())
+    stock.generation_config = model.generation_config
+    return stock  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"early_stopping": True},
+        {"early_stopping": "never"},
+        {"length_penalty": -1.0},
+        {"num_return_sequences": 4},
+        {"do_sample": True},
+        {"use_cache": False},
+        {"cache_implementation": "static"},
+    ],
+    ids=str,
+)
+def test_sentences_that_are_settled_leave_the_decoder_without_an_effect(seed: int, options: dict[str, Any]) -> None:
+    model = ending_model(seed)
+    stock = with_stock_search(model)
+    inputs = inputs_of(random_sentences((7, 2, 5, 1, 9, 3), seed=seed))
+    settings = BEAM | {"max_new_tokens": 20} | options
+    torch.manual_seed(0)
+    expected = stock.generate(**inputs, **settings)
+    torch.manual_seed(0)
+    assert model.generate(**inputs, **settings).equal(expected)
+
+
+def test_settled_sentences_with_prefixes_of_unequal_length_leave_too() -> None:
+    model = ending_model()
+    prefixes, mask = pad([[1], [1, 8, 9], [1, 5]], side="left")
+    options = BEAM | {"decoder_input_ids": prefixes, "decoder_attention_mask": mask, "max_new_tokens": 20}
+    expected = with_stock_search(model).generate(**inputs_of(), **options)
+    assert model.generate(**inputs_of(), **options).equal(expected)
+
+
+def test_the_decoder_gets_fewer_rows_as_sentences_are_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ending_model()
+    rows = []
+    forward = model.model.decoder.forward
+
+    def count(*args: Any, **kwargs: Any) -> Any:
+        rows.append(len(kwargs["input_ids"]))
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(model.model.decoder, "forward", count)
+    model.generate(**inputs_of(random_sentences((7, 2, 5, 1, 9, 3))), **BEAM | {"max_new_tokens": 40})
+    assert rows[0] == 6 * 4
+    assert rows == sorted(rows, reverse=True)
+    assert rows[-1] < rows[0]
+
+
+def test_searches_at_the_same_time_do_not_mix() -> None:
+    model = ending_model()
+    batches = [inputs_of(random_sentences((length, 2, 5), seed=length)) for length in range(3, 9)]
+    expected = [model.generate(**batch, **BEAM) for batch in batches]
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda batch: model.generate(**batch, **BEAM), batches))
+    assert all(one.equal(other) for one, other in zip(found, expected, strict=True))
