@@ -954,7 +954,7 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
         cache.self_attention_cache.reorder_cache(beam_idx)
         return cache
 
-    def _beam_search(
+    def _beam_search(  # type: ignore[override]  # whose types are narrower
         self,
         input_ids: torch.Tensor,
         logits_processor: Any,
@@ -1196,7 +1196,9 @@ class _BeamSearchOfUnsettled(Seq2SeqTransformerForConditionalGeneration):
         beams = torch.arange(self._num_beams, device=self._sentences.device)
         return (self._sentences[:, None] * self._num_beams + beams).flatten()
 
-    def _check_early_stop_heuristic(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def _check_early_stop_heuristic(  # type: ignore[override]  # a static method there
+        self, *args: Any, **kwargs: Any
+    ) -> torch.Tensor:
         """Notes down which sentences can still change."""
         stock: Any = Seq2SeqTransformerForConditionalGeneration
         can_change: torch.Tensor = stock._check_early_stop_heuristic(*args, **kwargs)
