@@ -215,7 +215,8 @@ def test_every_class_of_the_modeling_file_is_among_those() -> None:
     with_forward = {
         value for value in classes if issubclass(value, PreTrainedModel) and value.forward is not nn.Module.forward
     }
-    assert with_forward == set(STACKS.values())
+    # What a model is during a search is never saved.
+    assert with_forward - {modeling_seq2seq_transformer._BeamSearchOfUnsettled} == set(STACKS.values())
 
 
 def test_base_and_head_models_load_from_each_others_folders(tmp_path: Path) -> None:

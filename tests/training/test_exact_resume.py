@@ -129,9 +129,10 @@ def stop_after(update: int, settings: Settings, output_dir: Path) -> None:
 def test_ctrl_c_saves_a_checkpoint_from_which_the_run_goes_on(
     settings: Settings, straight: dict[str, torch.Tensor], tmp_path: Path
 ) -> None:
+    handler = signal.getsignal(signal.SIGINT)
     stop_after(4, settings, tmp_path / "out")
     assert (tmp_path / "out" / "checkpoint-4").exists()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is handler
     assert_same(run(settings, tmp_path / "out"), straight)
 
 
