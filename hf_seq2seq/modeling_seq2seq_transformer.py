@@ -54,7 +54,7 @@ def dropout(states: torch.Tensor, p: float, training: bool) -> torch.Tensor:
     num_dropped = round(p * 2**16)  # of 2^16 equally likely numbers
     if not training or not is_plain or not 0 < num_dropped < 2**16:
         return nn.functional.dropout(states, p=p, training=training)
-    bits = torch.empty((states.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    bits = torch.empty((states.numel() + 3) // 4, dtype=torch.int64, device=states.device).random_(-(2**63), None)
     numbers = bits.view(torch.int16)[: states.numel()].view(states.shape)  # from -2^15
     return states * (numbers >= num_dropped - 2**15) * (2**16 / (2**16 - num_dropped))
 
@@ -541,6 +541,11 @@ class Seq2SeqTransformerDecoder(_Seq2SeqTransformerStack):
         if encoder_hidden_states is None:
             raise ValueError("`encoder_hidden_states` must be given to the decoder, but is None instead.")
         embeddings = self._embed(input_ids, inputs_embeds)
+        if embeddings.shape[0] % encoder_hidden_states.shape[0]:
+            raise ValueError(
+                f"The number of target rows must be that of source rows ({encoder_hidden_states.shape[0]}), or a "
+                f"multiple of it, but is {embeddings.shape[0]} instead."
+            )
         if use_cache and cache is None:
             cache = DynamicCache()
         if cache is not None and not isinstance(cache, EncoderDecoderCache):
@@ -969,6 +974,7 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
             type(self) is Seq2SeqTransformerForConditionalGeneration
             and isinstance(cache, EncoderDecoderCache)
             and type(cache.self_attention_cache) is DynamicCache
+            and not _BeamSearchOfUnsettled.OVERRIDDEN & vars(self).keys()  # as PEFT does for prompts
             and not generation_config.return_dict_in_generate  # which asks for something of all rows
         ):
             # Shares the weights, and holds the state of this search alone: others may go on at the same time.
@@ -1182,6 +1188,15 @@ class _BeamSearchOfUnsettled(Seq2SeqTransformerForConditionalGeneration):
     unsettled again; its rows go on until the whole batch is settled, without effect. Here they leave the cache, and
     their logits are zeros.
     """
+
+    OVERRIDDEN = frozenset(
+        (
+            "_check_early_stop_heuristic",
+            "_reorder_cache",
+            "_update_model_kwargs_for_generation",
+            "prepare_inputs_for_generation",
+        )
+    )
 
     def begin(self, num_beams: int, model_kwargs: dict[str, Any]) -> None:
         """Starts with all sentences."""

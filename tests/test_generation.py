@@ -4,6 +4,7 @@ import functools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -630,3 +631,36 @@ def test_searches_at_the_same_time_do_not_mix() -> None:
     with ThreadPoolExecutor(3) as pool:
         found = list(pool.map(lambda batch: model.generate(**batch, **BEAM), batches))
     assert all(one.equal(other) for one, other in zip(found, expected, strict=True))
+
+
+def test_a_method_of_the_instance_is_obeyed_in_beam_search() -> None:
+    """PEFT sets `prepare_inputs_for_generation` on the model that it puts prompts before."""
+    model = ending_model()
+    inputs = inputs_of(random_sentences((7, 2, 5, 1, 9, 3)))
+    expected = model.generate(**inputs, **BEAM)
+    calls = []
+    prepare = model.prepare_inputs_for_generation
+
+    def patched(*args: Any, **kwargs: Any) -> Any:
+        calls.append(args)
+        return prepare(*args, **kwargs)
+
+    model.prepare_inputs_for_generation = patched  # type: ignore[method-assign]
+    assert model.generate(**inputs, **BEAM).equal(expected)
+    assert calls
+
+
+def test_the_methods_of_a_search_are_those_that_are_looked_for() -> None:
+    from hf_seq2seq.modeling_seq2seq_transformer import _BeamSearchOfUnsettled as Search
+
+    functions = {name for name, value in vars(Search).items() if isinstance(value, FunctionType)}
+    assert {
+        name for name in functions if hasattr(Seq2SeqTransformerForConditionalGeneration, name)
+    } == Search.OVERRIDDEN
+
+
+def test_target_rows_that_do_not_belong_to_source_rows_are_refused() -> None:
+    model = tiny_model()
+    message = r"number of target rows must be that of source rows \(3\), or a multiple of it, but is 2 instead"
+    with pytest.raises(ValueError, match=message):
+        model(**inputs_of(), decoder_input_ids=torch.ones(2, 3, dtype=torch.long))

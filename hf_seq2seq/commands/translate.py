@@ -114,7 +114,7 @@ def translate(
     )
     options: dict[str, Any] = {"scores": scores, "attention": alignments, "prefix": prefix}
     options |= search_options(
-        beam_size=beam_size or (n_best if n_best > 1 else None),
+        beam_size=beam_size,
         length_penalty=length_penalty,
         n_best=n_best,
         split_language=split_language,

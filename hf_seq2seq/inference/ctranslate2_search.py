@@ -78,10 +78,17 @@ class CTranslate2Search:
         """Checks options and puts them in terms of `translate_batch`; see `TorchSearch.settings`."""
         defaults = self._generation_config
         do_sample = options.get("do_sample", False)
-        beam_size = options.get("beam_size", 1 if do_sample else defaults.num_beams or 1)
         n_best = options.get("n_best", 1)
+        beam_size = options.get("beam_size", 1 if do_sample else max(defaults.num_beams or 1, n_best))
         check_search_options(options, beam_size, n_best)
-        settings: dict[str, Any] = {"beam_size": beam_size, "num_hypotheses": n_best, "num_return_sequences": n_best}
+        settings: dict[str, Any] = {
+            "beam_size": beam_size,
+            "num_hypotheses": n_best,
+            "num_return_sequences": n_best,
+            "repetition_penalty": defaults.repetition_penalty or 1.0,
+            "no_repeat_ngram_size": defaults.no_repeat_ngram_size or 0,
+            "min_decoding_length": max((defaults.min_length or 0) - 1, 0),  # without the start token
+        }
         if do_sample:
             return settings | {
                 "sampling_topk": options.get("top_k", 0),  # 0: among all tokens
@@ -109,7 +116,6 @@ class CTranslate2Search:
             target_prefix=[[self._target_tokens[token] for token in prefix] for prefix in prefixes],
             max_input_length=0,
             max_decoding_length=limit,
-            min_decoding_length=0,
             return_end_token=True,
             **{name: value for name, value in settings.items() if name != "num_return_sequences"},
         )

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ class TorchSearch:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model: Any = model.eval()
+        self._lock = Lock()  # the attention implementation, which `score` changes, is the whole model's
 
     @property
     def vocab_size(self) -> int:
@@ -49,8 +51,9 @@ class TorchSearch:
             ValueError: If one is out of range.
         """
         do_sample = options.get("do_sample", False)
-        beam_size = options.get("beam_size", 1 if do_sample else self.model.generation_config.num_beams or 1)
         n_best = options.get("n_best", 1)
+        default = 1 if do_sample else max(self.model.generation_config.num_beams or 1, n_best)
+        beam_size = options.get("beam_size", default)
         check_search_options(options, beam_size, n_best)
         settings: dict[str, Any] = {"num_beams": beam_size, "num_return_sequences": n_best, "use_cache": True}
         settings |= {name: options[name] for name in _SAMPLING if name in options}  # type: ignore[literal-required]
@@ -72,6 +75,10 @@ class TorchSearch:
             Token ids without the start token and with the end token, unless the longest output was reached: that of
             a source is its length and 50 more.
         """
+        with self._lock:
+            return self._search(sources, prefixes, settings)
+
+    def _search(self, sources: Sequence[Ids], prefixes: Sequence[Ids], settings: dict[str, Any]) -> list[list[Ids]]:
         limits = torch.tensor([int(min(len(ids) + EXTRA_LENGTH, self.position_limit)) for ids in sources])
         starts, start_mask = _pad_left(
             [[self._start, *prefix] for prefix in prefixes], self.model.config.pad_token_id, self.model.device
@@ -86,6 +93,8 @@ class TorchSearch:
             max_length=1 + int(last_columns.max()),  # with the start token
             stopping_criteria=[_OutputLimits(last_columns.to(self.model.device))],
             forced_eos_token_id=None,  # it would force the end at the limit of the whole batch
+            max_new_tokens=None,
+            return_dict_in_generate=False,
             **settings,
         )
         n_best = len(outputs) // len(sources)
@@ -107,7 +116,7 @@ class TorchSearch:
         inputs = self._pad_sources(sources)
         labels = pad_sequence(list(map(torch.tensor, outputs)), batch_first=True, padding_value=-100)
         labels = labels.to(self.model.device)
-        with self._attention_weights(with_attention):
+        with self._lock, self._attention_weights(with_attention):
             predicted = self.model(
                 **inputs,
                 decoder_input_ids=self.model.prepare_decoder_input_ids_from_labels(labels),

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from hf_seq2seq.loading import load_model, load_tokenizer
 
 from .hypothesis import Hypothesis, SearchOptions
-from .search import Ids, TorchSearch
+from .search import EXTRA_LENGTH, Ids, TorchSearch
 from .sentences import join_hypotheses, split_sentences
 
 
@@ -282,6 +282,12 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         found = [[Hypothesis("")] * settings["num_return_sequences"] for _ in texts]
         sources = self._encode(texts, numbers)
+        for row, ids in sources.items():
+            if len(prefixes[row]) >= len(ids) + EXTRA_LENGTH:
+                raise ValueError(
+                    f"`prefix` must be shorter than the longest output of its text ({len(ids) + EXTRA_LENGTH} "
+                    f"tokens), but that of line {numbers[row]} has {len(prefixes[row])} tokens."
+                )
         for rows in _token_budget_batches({row: len(ids) for row, ids in sources.items()}, self.batch_tokens):
             batch = [sources[row] for row in rows]
             outputs = self._searcher.search(batch, [prefixes[row] for row in rows], settings)
@@ -373,7 +379,7 @@ class Translator:
 def _check_device(device: str | torch.device | None) -> str | torch.device:
     """Return a device that computes: the given one, or an accelerator where there is one."""
     if device is None:
-        return torch.accelerator.current_accelerator() or "cpu"
+        return torch.accelerator.current_accelerator(check_available=True) or "cpu"
     if str(device) == "meta":
         raise ValueError("`device` must be one that computes, but is 'meta' instead. Take 'cpu'.")
     try:

@@ -1,16 +1,18 @@
 """What is told of translations is what the model says of them: scores, attention, n-best lists, prefixes."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
-from inference.test_translator import END, letters_model, random_texts
+from inference.test_translator import letters_model, random_texts
 from transformers import PreTrainedTokenizerFast
 
 from hf_seq2seq import Translator
 from hf_seq2seq.inference import Hypothesis
 from hf_seq2seq.inference import search as search_module
+from hf_seq2seq.inference import translator as translator_module
 
 
 START = 1
@@ -164,4 +166,33 @@ def test_an_output_without_an_end_has_no_end_token(letter_tokenizer: PreTrainedT
     assert ended.tokens == ("</s>",)
     assert ended.token_log_probs is not None
     assert math.isclose(ended.token_log_probs[0], 0, abs_tol=1e-6)
-    assert END == 2
+
+
+def test_more_hypotheses_leave_the_beam_as_it_is_or_widen_it(translator: Translator) -> None:
+    texts = random_texts(3, 8, 5)
+    four = [hypotheses[:2] for hypotheses in translator.hypotheses(texts, n_best=4)]
+    assert translator.hypotheses(texts, n_best=2) == four
+    assert translator.hypotheses(texts, n_best=6) == translator.hypotheses(texts, n_best=6, beam_size=6)
+
+
+def test_a_prefix_longer_than_any_output_is_named(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translator_module, "EXTRA_LENGTH", 3)
+    message = r"shorter than the longest output of its text \(6 tokens\), but that of line 2 has 7 tokens"
+    with pytest.raises(ValueError, match=message):
+        translator(["a", "b c"], prefix=["a", "a b c d e f g"])
+
+
+def test_limits_of_the_generation_config_do_not_cut_translations(translator: Translator) -> None:
+    texts = random_texts(8, 9)
+    expected = translator(texts)
+    translator.model.generation_config.update(max_new_tokens=1, return_dict_in_generate=True)
+    assert translator(texts) == expected
+
+
+def test_attention_is_asked_for_by_several_threads_at_once(translator: Translator) -> None:
+    texts = random_texts(3, 8, 5)
+    (expected,) = {tuple(map(str, translator.hypotheses(texts, attention=True)))}
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda _: tuple(map(str, translator.hypotheses(texts, attention=True))), range(12)))
+    assert set(found) == {expected}
+    assert translator.model.config._attn_implementation == "sdpa"
