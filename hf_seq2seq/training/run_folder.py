@@ -121,6 +121,14 @@ class RunFolder:
                 "Wait for it, or name another folder."
             ) from None
         self.write(SETTINGS_FILE, settings)
+        self._delete_superseded()
+
+    def _delete_superseded(self) -> None:
+        """Deletes whole checkpoints that were saved at a signal, but for the last: they crowd out regular ones."""
+        whole = [path for path in list_checkpoints(self.path) if is_complete(path)]
+        for earlier in whole[:-1]:
+            if was_saved_at_a_signal(earlier):
+                shutil.rmtree(earlier)
 
     def close(self) -> None:
         """Lets other processes train in the folder."""
@@ -154,11 +162,8 @@ class RunFolder:
         self.write(DATA_FILE, now)
 
     def checkpoint(self) -> str | None:
-        """Returns the last whole checkpoint, if there is one; deletes earlier ones that were saved at a signal."""
+        """Returns the last whole checkpoint, if there is one."""
         last = last_whole_checkpoint(self.path)
-        for earlier in list_checkpoints(self.path):
-            if earlier != last and was_saved_at_a_signal(earlier) and is_complete(earlier):
-                shutil.rmtree(earlier)
         return None if last is None else str(last)
 
     def results(self) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ https://github.com/huggingface/transformers/issues/40691, https://github.com/hug
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -196,9 +197,17 @@ def test_a_checkpoint_saved_at_a_signal_is_in_no_average(settings: Settings, tmp
     straight = run(averaged, tmp_path / "straight")
     stop_after(5, averaged, tmp_path / "out")
     stop_after(8, averaged, tmp_path / "out")
-    kept = sorted(path.name for path in (tmp_path / "out").glob("checkpoint-*"))
-    assert kept == ["checkpoint-3", "checkpoint-6", "checkpoint-8"]
     assert_same(run(averaged, tmp_path / "out"), straight)
+    kept = sorted(path.name for path in (tmp_path / "out").glob("checkpoint-*"))
+    assert kept == ["checkpoint-3", "checkpoint-6", "checkpoint-8", "checkpoint-9"]
+
+
+def test_a_dry_run_deletes_no_checkpoint(settings: Settings, tmp_path: Path) -> None:
+    stop_after(5, settings, tmp_path / "out")
+    shutil.copytree(tmp_path / "out" / "checkpoint-5", tmp_path / "out" / "checkpoint-4")
+    before = sorted(tmp_path.rglob("*"))
+    run_training(*parse_arguments(command_line(settings | {"output_dir": tmp_path / "out", "dry_run": True})))
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("strategy", ["epoch", "best"])
