@@ -976,6 +976,7 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
             and type(cache.self_attention_cache) is DynamicCache
             and not _BeamSearchOfUnsettled.OVERRIDDEN & vars(self).keys()  # as PEFT does for prompts
             and not generation_config.return_dict_in_generate  # which asks for something of all rows
+            and len(set(getattr(self, "hf_device_map", {}).values())) < 2  # else each layer's cache is somewhere else
         ):
             # Shares the weights, and holds the state of this search alone: others may go on at the same time.
             search = copy.copy(self)

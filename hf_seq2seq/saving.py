@@ -70,8 +70,8 @@ def writing(folder: PathLike, *, remove_on_failure: bool = False) -> Iterator[No
             shutil.rmtree(folder, ignore_errors=True)
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise OSError(
-            f"`{folder}` must be written whole, but could not be ({reason}). Earlier checkpoints are untouched. Make "
-            "room on the disk, and run the same command again."
+            f"`{folder}` must be written whole, but could not be ({reason}). What was written before is untouched. "
+            "Make room on the disk, and run the same command again."
         ) from error
 
 

@@ -37,8 +37,8 @@ def evaluate(
     against: Annotated[
         str | None,
         typer.Option(
-            help="Another model, or a file of translations: tells by paired bootstrap whether the two differ by more "
-            "than chance."
+            help="Another model of the same backend, or a file of translations: tells by paired bootstrap whether the "
+            "two differ by more than chance."
         ),
     ] = None,
     output_file: Annotated[
@@ -54,16 +54,16 @@ def evaluate(
 ) -> None:
     """Score a model's translations against references: sacreBLEU's BLEU, chrF and TER, and exact matches."""
     from hf_seq2seq.data.reading import read_lines
+    from hf_seq2seq.inference.translator import Translator
 
     sources, references = list(read_lines(source)), list(read_lines(reference))
     _check_same_number(sources, references, "--source", source, "--reference", reference)
-    baseline: list[str] | None = None
+    rival: list[str] | Translator | None = None
     if against is not None and Path(against).is_file():
-        baseline = list(read_lines(Path(against)))
-        _check_same_number(sources, baseline, "--source", source, "--against", against)
+        rival = list(read_lines(Path(against)))
+        _check_same_number(sources, rival, "--source", source, "--against", against)
     check_output(output_file, source, reference)
 
-    from hf_seq2seq.inference.translator import Translator
     from hf_seq2seq.training.metrics import compare, score
 
     def load(name: str) -> Translator:
@@ -72,13 +72,16 @@ def evaluate(
         )
 
     options = search_options(beam_size=beam_size, length_penalty=length_penalty)
-    translations = _translate_all(load(model), sources, options)
+    translator = load(model)
+    if against is not None and rival is None:
+        rival = load(against)  # before anything is translated, since the name may be a typing error
+    translations = _translate_all(translator, sources, options)
     if output_file is not None:
         with output_file.open("wb") as output:
             write_lines(translations, output, output_file)
     scores = score(translations, references) | {"num_sentences": len(sources)}
-    if against is not None:
-        baseline = baseline or _translate_all(load(against), sources, options)
+    if rival is not None:
+        baseline = _translate_all(rival, sources, options) if isinstance(rival, Translator) else rival
         scores["comparison"] = {"against": against, **compare(translations, baseline, references)}
     typer.echo(json.dumps(scores, indent=2) if as_json else _summary(scores))
 

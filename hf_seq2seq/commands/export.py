@@ -11,7 +11,7 @@ Format = Literal["ctranslate2", "onnx"]
 WEIGHTS = (".bin", ".onnx", ".data")  # the last is what a large graph keeps beside its file
 
 NEXT = {
-    "ctranslate2": "Load it with `ctranslate2.Translator({folder!r})`, and its tokenizer with AutoTokenizer.",
+    "ctranslate2": "Try it with `hf-seq2seq translate {folder} --backend ctranslate2`.",
     "onnx": "Load each graph with `onnxruntime.InferenceSession`, and the tokenizer with AutoTokenizer.",
 }
 
@@ -36,7 +36,9 @@ def export(
         )
 
     from hf_seq2seq.loading import load_model, load_tokenizer
+    from hf_seq2seq.saving import check_new_folder
 
+    check_new_folder(output)
     model, tokenizer = load_model(source), load_tokenizer(source)
     try:
         if format == "ctranslate2":
@@ -60,6 +62,6 @@ def _summary(format: Format, output: Path, source_bytes: int) -> str:
         f"{output}: {total / 1e6:.1f} MB of weights, {100 * total / source_bytes:.0f} % of the model's",
         *(f"  {name}  {size / 1e6:.1f} MB" for name, size in sizes.items()),
         f"  {', '.join(others)}",
-        NEXT[format].format(folder=str(output)),
+        NEXT[format].format(folder=output),
     ]
     return "\n".join(lines)

@@ -2,13 +2,15 @@
 
 import errno
 import gzip
+import io
 import json
 import os
+import select
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from enum import StrEnum
-from itertools import chain, islice
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
@@ -99,11 +101,7 @@ def translate(
     Each line in is one line out, a blank one for a blank one, in UTF-8. Translations appear as they are made. Started
     on several devices by torchrun or `accelerate launch`, the processes share the lines of a file.
     """
-    from hf_seq2seq.data.reading import read_lines
-
-    lines = read_lines(sys.stdin.buffer if input_file is None else input_file)
-    if input_file is not None:
-        lines = chain([next(lines)], lines)  # what is wrong with it is told now, not after the model is loaded
+    windows = _read_windows(input_file, max(1, batch_tokens // 2))
     check_output(output_file, input_file)
     ranks = _Ranks(input_file, device)
 
@@ -119,14 +117,14 @@ def translate(
         n_best=n_best,
         split_language=split_language,
     )
-    # Whoever types a line waits for its translation.
-    window = 1 if input_file is None and sys.stdin.isatty() else None
+    translator.hypotheses([], **options)  # what is wrong with them is told before a line is waited for
     shows_progress = ranks.is_first and sys.stderr.isatty() and not (output_file is None and sys.stdout.isatty())
     with (
         _open_output(output_file if ranks.is_first else Path(os.devnull)) as output,
         progress_bar(shows_progress) as progress,
+        closing(ranks.translate(translator, windows, options)) as translated,
     ):
-        for texts, found in ranks.windows(translator, lines, window, options):
+        for texts, found in translated:
             rows = zip(texts, found, strict=True)
             write_lines(
                 [line for text, hypotheses in rows for line in _format(text, hypotheses, output_format)],
@@ -134,6 +132,43 @@ def translate(
                 output_file,
             )
             progress.update(len(texts))
+
+
+def _read_windows(input_file: Path | None, largest: int) -> Iterator[list[str]]:
+    """Returns an iterator over lists of lines; what is wrong with a file is told now, before the model is loaded."""
+    from hf_seq2seq.data.reading import read_lines
+    from hf_seq2seq.inference.windows import growing_sizes, in_lists
+
+    if input_file is not None:
+        lines = read_lines(input_file)
+        return in_lists(chain([next(lines)], lines), growing_sizes(largest))
+    standard_input = _StandardInput()
+    lines = read_lines(io.BufferedReader(standard_input))
+    return in_lists(lines, growing_sizes(largest), standard_input.is_waited_for)
+
+
+class _StandardInput(io.RawIOBase):
+    """Standard input, given out a line at a time, so that what has come of it is known."""
+
+    def __init__(self) -> None:
+        self.name, self._come = "<stdin>", b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._come = self._come or os.read(sys.stdin.fileno(), io.DEFAULT_BUFFER_SIZE)
+        line_end = self._come.find(b"\n") + 1 or len(self._come)
+        number = min(line_end, len(buffer))
+        buffer[:number], self._come = self._come[:number], self._come[number:]
+        return number
+
+    def is_waited_for(self) -> bool:
+        """Tells whether nothing has come that was not given out: who is to write more may wait for an answer."""
+        try:
+            return not self._come and not select.select([sys.stdin], [], [], 0)[0]
+        except OSError:  # Windows selects among sockets alone
+            return True
 
 
 class _Ranks:
@@ -144,7 +179,7 @@ class _Ranks:
         device: The device that was asked for, if one was.
 
     Raises:
-        ValueError: If several processes are to share standard input.
+        ValueError: If several processes are to share standard input or one device.
     """
 
     def __init__(self, input_file: Path | None, device: str | None) -> None:
@@ -153,6 +188,11 @@ class _Ranks:
             return
         if input_file is None:
             raise ValueError(f"`--input` must name a file where {self.number} processes share its lines.")
+        if device is not None and ":" in device:
+            raise ValueError(
+                f"`--device` must have no number where {self.number} processes share the lines, each on a device of "
+                f"its own, but is {device} instead. Leave it out."
+            )
         import torch
         from accelerate import PartialState
 
@@ -164,42 +204,53 @@ class _Ranks:
         """Whether this process writes."""
         return self.rank == 0
 
-    def windows(
-        self, translator: "Translator", lines: Iterable[str], window: int | None, options: dict[str, Any]
-    ) -> Iterator[tuple[list[str], list[list["Hypothesis"]]]]:
+    def translate(
+        self, translator: "Translator", windows: Iterable[list[str]], options: dict[str, Any]
+    ) -> Generator[tuple[list[str], list[list["Hypothesis"]]]]:
         """Yields lines with their hypotheses, in order; in the first process those of all."""
         if self.number == 1:
-            yield from _with_texts(translator, lines, window, options)
+            first_number = 1
+            for texts in windows:
+                yield texts, translator.hypotheses(texts, first_number=first_number, **options)
+                first_number += len(texts)
             return
+        from accelerate import PartialState
+
+        try:
+            yield from self._share(translator, windows, options)
+        except GeneratorExit:  # nobody reads on: the others wait for another turn
+            self._goes_on(False)
+            raise
+        finally:
+            PartialState().destroy_process_group()
+
+    def _share(
+        self, translator: "Translator", windows: Iterable[list[str]], options: dict[str, Any]
+    ) -> Iterator[tuple[list[str], list[list["Hypothesis"]]]]:
+        """Yields what all processes make of a turn, in which each has one window."""
         from accelerate.utils import gather_object
 
-        size = window or max(1, translator.batch_tokens // 2)
-        iterator = iter(lines)
-        windows = iter(lambda: list(islice(iterator, size)), [])
+        from hf_seq2seq.inference.windows import in_lists
+
         first_number = 1
-        while turn := list(islice(windows, self.number)):
+        for turn in in_lists(windows, repeat(self.number)):
+            if not self._goes_on(True):
+                return
             mine = turn[self.rank] if self.rank < len(turn) else []
             my_number = first_number + sum(map(len, turn[: self.rank]))
             gathered = gather_object([translator.hypotheses(mine, first_number=my_number, **options)])
             if self.is_first:
                 yield from zip(turn, gathered, strict=False)  # in the last turn some have nothing
             first_number += sum(map(len, turn))
+        self._goes_on(True)  # as the first process may have to say no after the last turn too
 
+    @staticmethod
+    def _goes_on(wants_to: bool) -> bool:
+        """Tells every process whether the first one wants to go on."""
+        from accelerate.utils import broadcast_object_list
 
-def _with_texts(
-    translator: "Translator", lines: Iterable[str], window: int | None, options: dict[str, Any]
-) -> Iterator[tuple[list[str], list[list["Hypothesis"]]]]:
-    """Yields the windows of a translator with the texts that it read for each."""
-    read: list[str] = []
-
-    def reading() -> Iterator[str]:
-        for line in lines:
-            read.append(line)
-            yield line
-
-    for found in translator.windows(reading(), window=window, **options):
-        yield read[: len(found)], found
-        del read[: len(found)]
+        answer: list[bool] = broadcast_object_list([wants_to])
+        return answer[0]
 
 
 def _format(source: str, hypotheses: list["Hypothesis"], output_format: Format) -> list[str]:

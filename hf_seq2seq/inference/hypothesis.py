@@ -14,12 +14,14 @@ class SearchOptions(TypedDict, total=False):
         length_penalty: The power of a hypothesis' length that its log-probability is divided by: 0 prefers short
             outputs, larger values longer ones. Greedy search does not use it.
         n_best: Number of hypotheses returned for each text, the best first; at most `beam_size`, unless sampled.
-        do_sample: Whether tokens are drawn by their probability, with torch's random numbers, in place of a search.
+        do_sample: Whether tokens are drawn by their probability in place of a search, with random numbers of the
+            backend (`torch.manual_seed`, `ctranslate2.set_random_seed`).
         temperature: What log-probabilities are divided by before a token is drawn; below 1, likely ones come oftener.
         top_k: Number of likeliest tokens that one is drawn from.
         top_p: Probability that the likeliest tokens that one is drawn from have together.
         split_language: Code of the source's language, such as "en": each text is cut into its sentences, which are
-            translated one by one and joined with spaces. For paragraphs, where the model was trained on sentences.
+            translated one by one and joined with spaces. For paragraphs, where the model was trained on sentences. A
+            prefix is then what each sentence begins with.
     """
 
     beam_size: int

@@ -15,11 +15,15 @@ from hf_seq2seq.loading import load_model, load_tokenizer
 from .hypothesis import Hypothesis, SearchOptions
 from .search import EXTRA_LENGTH, Ids, TorchSearch
 from .sentences import join_hypotheses, split_sentences
+from .windows import growing_sizes, in_lists
 
 
 logger = logging.getLogger(__name__)
 
 BACKENDS = ("torch", "ctranslate2")
+
+# A text counts as at least so many tokens in a batch, since what very short ones become may be long.
+_SHORTEST = 8
 
 
 class Translator:
@@ -224,7 +228,7 @@ class Translator:
         if window < 1:
             raise ValueError(f"`window` must be at least 1, but is {window} instead.")
         settings = self._settings(options, attention)
-        return self._translate_windows(_growing_windows(texts, window), prefix, settings, (scores, attention))
+        return self._translate_windows(in_lists(texts, growing_sizes(window)), prefix, settings, (scores, attention))
 
     def _settings(self, options: SearchOptions, attention: bool) -> dict[str, Any]:
         settings: dict[str, Any] = self._searcher.settings(options)
@@ -310,16 +314,25 @@ class Translator:
         with_scores: bool,
         with_attention: bool,
     ) -> list[list[Hypothesis]]:
-        """Add what the model says of its outputs, of those of the same rank at a time."""
-        scored: list[list[Hypothesis]] = [[] for _ in sources]
-        for rank in range(len(outputs[0])):
-            found = self._searcher.score(sources, [ids[rank] for ids in outputs], with_attention=with_attention)
-            for row, scores in enumerate(found):
+        """Add what the model says of its outputs, in batches of their own: outputs may be longer than sources."""
+        scored = [list(of_row) for of_row in hypotheses]
+        places = [(row, rank) for row, of_row in enumerate(outputs) for rank in range(len(of_row))]
+        lengths = {
+            number: max(len(sources[row]), len(outputs[row][rank])) for number, (row, rank) in enumerate(places)
+        }
+        for numbers in _token_budget_batches(lengths, self.batch_tokens):
+            batch = [places[number] for number in numbers]
+            found = self._searcher.score(
+                [sources[row] for row, _ in batch],
+                [outputs[row][rank] for row, rank in batch],
+                with_attention=with_attention,
+            )
+            for (row, rank), scores in zip(batch, found, strict=True):
                 more: dict[str, Any] = {"token_log_probs": tuple(scores.log_probs)} if with_scores else {}
                 if with_attention:
                     more["attention"] = scores.attention
                     more["source_tokens"] = tuple(self.tokenizer.convert_ids_to_tokens(sources[row]))
-                scored[row].append(replace(hypotheses[row][rank], **more))
+                scored[row][rank] = replace(scored[row][rank], **more)
         return scored
 
     def _encode_prefixes(self, prefix: str | Sequence[str] | None, number: int) -> list[Ids]:
@@ -403,24 +416,6 @@ def _check_text(text: str, number: int) -> None:
         ) from None
 
 
-def _growing_windows(texts: Iterable[str], largest: int) -> Iterator[list[str]]:
-    """Yield texts in lists of 1, 8, 64, ... up to `largest`; where `texts` raises, first those that came before."""
-    window: list[str] = []
-    size, failure = 1, None
-    try:
-        for text in texts:
-            window.append(text)
-            if len(window) == size:
-                yield window
-                window, size = [], min(8 * size, largest)
-    except Exception as error:
-        failure = error
-    if window:
-        yield window
-    if failure is not None:
-        raise failure
-
-
 def _token_budget_batches(lengths: dict[int, int], batch_tokens: int) -> Iterator[list[int]]:
     """Yield rows in batches of like length that hold, padded, at most `batch_tokens` tokens or a single row.
 
@@ -428,7 +423,7 @@ def _token_budget_batches(lengths: dict[int, int], batch_tokens: int) -> Iterato
     """
     batch: list[int] = []
     for row in sorted(lengths, key=lengths.__getitem__, reverse=True):
-        if batch and lengths[batch[0]] * (len(batch) + 1) > batch_tokens:
+        if batch and max(lengths[batch[0]], _SHORTEST) * (len(batch) + 1) > batch_tokens:
             yield batch
             batch = []
         batch.append(row)

@@ -49,7 +49,14 @@ ACTIVATIONS = {
 }
 
 # Settings of `generate()` that change its output and that CTranslate2 knows under no name.
-_UNKNOWN_SETTINGS = ("forced_bos_token_id", "begin_suppress_tokens", "sequence_bias", "encoder_no_repeat_ngram_size")
+_UNKNOWN_SETTINGS = (
+    "begin_suppress_tokens",
+    "encoder_no_repeat_ngram_size",
+    "exponential_decay_length_penalty",
+    "forced_bos_token_id",
+    "min_new_tokens",
+    "sequence_bias",
+)
 
 # Rows of the table of positions that a model with sinusoids gets at least; CTranslate2 computes none beyond it.
 _NUM_POSITIONS = 1024

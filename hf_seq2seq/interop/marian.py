@@ -19,6 +19,7 @@ from hf_seq2seq.modeling_seq2seq_transformer import (
     Seq2SeqTransformerSinusoidalPositions,
 )
 
+from .checks import check_model
 from .stock_models import COMMON_FIELDS, Weights, copied_settings, import_stock_model, load_stock_tokenizer
 
 
@@ -79,8 +80,10 @@ def to_marian(model: Seq2SeqTransformerForConditionalGeneration) -> MarianMTMode
         The MarianMT model, in evaluation mode, with weights of the same type on the same device.
 
     Raises:
-        ValueError: If MarianMT cannot represent the model; all reasons are named.
+        ValueError: If MarianMT cannot represent the model; all reasons are named, **or**
+        TypeError: If the model is of another kind.
     """
+    check_model(model)
     faults = _faults_for_marian(model.config)
     if faults:
         raise ValueError(f"The model must be one that MarianMT can represent, but: {'; '.join(faults)}.")

@@ -96,6 +96,15 @@ def test_a_file_to_compare_with_must_have_as_many_lines(
     assert "`--source` and `--against` must have the same number of lines" in err
 
 
+def test_a_system_that_is_not_there_is_named_before_anything_is_translated(
+    model_folder: Path, files: list[object], command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Translator, "windows", lambda *_, **__: pytest.fail("it has begun to translate"))
+    status, _, err = command("evaluate", model_folder, *files, "--against", tmp_path / "othr")
+    assert status == 1
+    assert f"`{tmp_path / 'othr'}` must be the folder of a model" in err
+
+
 def test_the_search_is_the_one_asked_for(
     model_folder: Path, files: list[object], command: Command, tmp_path: Path
 ) -> None:

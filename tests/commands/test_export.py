@@ -38,7 +38,7 @@ def test_a_ctranslate2_model_is_written_and_described(source: Path, command: Com
         f"{output}: {size / 1e6:.1f} MB of weights, {100 * size / weights:.0f} % of the model's",
         f"  model.bin  {size / 1e6:.1f} MB",
         "  config.json, generation_config.json, shared_vocabulary.json, tokenizer.json, tokenizer_config.json",
-        f"Load it with `ctranslate2.Translator('{output}')`, and its tokenizer with AutoTokenizer.",
+        f"Try it with `hf-seq2seq translate {output} --backend ctranslate2`.",
     ]
 
 
@@ -74,6 +74,8 @@ def test_onnx_graphs_are_written_and_described(source: Path, command: Command, t
         (["ctranslate2", "{source}", "out", "--quantization", "int4"], "`quantization` must be one of int8, "),
         (["ctranslate2", "{source}", "{source}"], "`{source}` must be a new or empty folder, but holds "),
         (["onnx", "nowhere", "out"], "`nowhere` must be the folder of a model"),
+        # Told before a model is looked for.
+        (["onnx", "nowhere", "{source}"], "`{source}` must be a new or empty folder, but holds "),
     ],
 )
 def test_a_wrong_argument_is_one_line_and_writes_nothing(

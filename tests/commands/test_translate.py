@@ -1,7 +1,6 @@
 """The verb `translate`: every line has its translation on the same line, whatever it is read from and written to."""
 
 import gzip
-import io
 import json
 import os
 import subprocess
@@ -9,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from itertools import islice
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from reference.tiny_models import tiny_model
 
 from hf_seq2seq import Translator, train_tokenizer
 from hf_seq2seq.commands.translate import check_output, write_lines
+from hf_seq2seq.inference import Hypothesis
 
 
 Command = Callable[..., tuple[int, str, str]]
@@ -55,11 +55,15 @@ def translations(model_folder: Path) -> list[str]:
 
 
 @pytest.fixture
-def type_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
-    def set_standard_input(data: bytes) -> None:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="ascii"))
+def type_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[bytes], None]]:
+    with ExitStack() as files:
 
-    return set_standard_input
+        def set_standard_input(data: bytes) -> None:
+            (tmp_path / "typed").write_bytes(data)
+            file = files.enter_context((tmp_path / "typed").open(encoding="ascii"))
+            monkeypatch.setattr(sys, "stdin", file)
+
+        yield set_standard_input
 
 
 def start(*arguments: object, environment: dict[str, str] | None = None) -> "subprocess.Popen[bytes]":
@@ -117,14 +121,14 @@ def test_options_reach_the_translator(
 ) -> None:
     given: dict[str, Any] = {}
 
-    def windows(self: Translator, texts: Iterator[str], **options: Any) -> Iterator[list[str]]:
+    def hypotheses(self: Translator, texts: list[str], **options: Any) -> list[list[Hypothesis]]:
         given.update(options, batch_tokens=self.batch_tokens, device=self.model.device)
-        yield from ()
+        return []
 
-    monkeypatch.setattr(Translator, "windows", windows)
+    monkeypatch.setattr(Translator, "hypotheses", hypotheses)
     type_in(b"")
     assert command("translate", model_folder, "--device", "cpu")[0] == 0
-    plain = {"window": None, "scores": False, "attention": False, "prefix": None, "n_best": 1}
+    plain = {"scores": False, "attention": False, "prefix": None, "n_best": 1}
     assert given == plain | {"batch_tokens": 1024, "device": torch.device("cpu")}
     options = (
         "--beam-size 3 --batch-tokens 7 --length-penalty 0.5 --n-best 2 --prefix ß --split-language de --dtype float64"
@@ -188,13 +192,37 @@ def test_two_processes_share_the_lines_of_a_file(model_folder: Path, translation
     assert (tmp_path / "out").read_text(encoding="utf-8") == as_text(translations) * 7
 
 
-def test_processes_cannot_share_standard_input(
-    model_folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.slow
+def test_processes_that_share_a_file_keep_what_comes_before_a_bad_line_and_end_when_nobody_reads_on(
+    model_folder: Path, translations: list[str], tmp_path: Path
+) -> None:
+    source = tmp_path / "in"
+    source.write_bytes((TEXT * 7).encode() + b"\xe4\n")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "hf_seq2seq"]
+    command = [*launch, "translate", str(model_folder), "--input", str(source), "--batch-tokens", "10"]
+    result = subprocess.run(command, capture_output=True, timeout=120)
+    assert result.returncode == 1
+    assert result.stdout.decode() == as_text(translations) * 7
+    assert b"line 43 holds the byte 0xe4" in result.stderr
+    source.write_text(TEXT * 700, encoding="utf-8")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"{translations[0]}\n".encode()
+        process.stdout.close()
+        assert process.wait(timeout=60) == 0
+
+
+def test_processes_can_share_neither_standard_input_nor_a_device(
+    model_folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     status, _, err = command("translate", model_folder)
     assert status == 1
     assert "`--input` must name a file where 2 processes share its lines" in err
+    (tmp_path / "in").write_text("a\n")
+    status, _, err = command("translate", model_folder, "--input", tmp_path / "in", "--device", "cuda:3")
+    assert status == 1
+    assert "`--device` must have no number where 2 processes share the lines" in err
 
 
 @pytest.mark.parametrize("option", ["--beam-size", "--batch-tokens"])
@@ -280,12 +308,12 @@ def test_translations_appear_while_the_input_is_still_open_in_utf8_whatever_the_
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        process.stdin.write(f"{LINES[0]}\n".encode())
-        process.stdin.flush()
-        assert process.stdout.readline() == f"{translations[0]}\n".encode()
-        process.stdin.write(as_text(LINES[1:]).encode())
+        for line, translation in zip(LINES, translations, strict=True):  # asked and answered, one by one
+            process.stdin.write(f"{line}\n".encode())
+            process.stdin.flush()
+            assert process.stdout.readline() == f"{translation}\n".encode()
         process.stdin.close()
-        assert process.stdout.read() == as_text(translations[1:]).encode()
+        assert process.stdout.read() == b""
         assert process.stderr.read() == b""
         assert process.wait() == 0
 
@@ -301,34 +329,27 @@ def test_head_closing_the_pipe_is_no_error(model_folder: Path, translations: lis
         assert process.wait() == 0
 
 
-def test_whoever_types_a_line_gets_its_translation_before_the_next(
-    model_folder: Path, translations: list[str], command: Command, monkeypatch: pytest.MonkeyPatch
+def test_lines_that_have_come_are_translated_together_whether_or_not_one_can_ask_for_more(
+    model_folder: Path,
+    translations: list[str],
+    command: Command,
+    type_in: Callable[[bytes], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    written: list[list[str]] = []
+    windows: list[int] = []
+    monkeypatch.setattr("hf_seq2seq.commands.translate.write_lines", lambda lines, *_: windows.append(len(lines)))
+    type_in(TEXT.encode() * 3)
+    assert command("translate", model_folder)[0] == 0
+    assert windows == [1, 8, 9]
 
-    class Typist(io.RawIOBase):
-        def __init__(self) -> None:
-            self.lines = iter(LINES)
+    def refuse(*_: object) -> None:
+        raise OSError("an operation was attempted on something that is not a socket")
 
-        def readable(self) -> bool:
-            return True
-
-        def readinto(self, buffer: Any) -> int:
-            data = as_text(list(islice(self.lines, 1))).encode()
-            expected = LINES.index(data.decode().removesuffix("\n")) if data else len(LINES)
-            assert [line for lines in written for line in lines] == translations[:expected]
-            buffer[: len(data)] = data
-            return len(data)
-
-    def recorded(lines: list[str], *_: object) -> None:
-        written.append(lines)
-
-    terminal = io.TextIOWrapper(io.BufferedReader(Typist()))
-    terminal.isatty = lambda: True  # type: ignore[method-assign]
-    monkeypatch.setattr(sys, "stdin", terminal)
-    monkeypatch.setattr("hf_seq2seq.commands.translate.write_lines", recorded)
-    assert command("translate", model_folder) == (0, "", "")
-    assert written == [[line] for line in translations]
+    windows.clear()
+    monkeypatch.setattr("select.select", refuse)
+    type_in(TEXT.encode())  # all of it comes at once, so that nothing has to be asked
+    assert command("translate", model_folder)[0] == 0
+    assert windows == [1, 5]
 
 
 def test_the_progress_is_shown_on_a_terminal_alone(

@@ -51,6 +51,36 @@ def test_scores_are_those_of_the_output_given_to_the_model(translator: Translato
             assert hypothesis.score == pytest.approx(sum(expected), abs=1e-4)
 
 
+def test_outputs_are_scored_within_the_token_budget(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = random_texts(20, 1, 1, 2, 1)
+    expected = translator.hypotheses(texts, n_best=2, beam_size=2)
+    translator.batch_tokens = 24
+    scored: list[tuple[int, int]] = []
+    forward = translator.model.forward
+
+    def recorded(**inputs: Any) -> Any:
+        scored.append(tuple(inputs["decoder_input_ids"].shape))
+        return forward(**inputs)
+
+    search = translator._searcher.search
+
+    def searched(*arguments: Any) -> Any:
+        translator.model.forward = forward
+        outputs = search(*arguments)
+        monkeypatch.setattr(translator.model, "forward", recorded)
+        return outputs
+
+    monkeypatch.setattr(translator._searcher, "search", searched)
+    found = translator.hypotheses(texts, n_best=2, beam_size=2)
+    assert sum(rows for rows, _ in scored) == 10
+    assert max(rows for rows, _ in scored) > 1
+    assert all(rows == 1 or rows * max(width, 8) <= 24 for rows, width in scored)
+    for few, many in zip(found, expected, strict=True):
+        for one, other in zip(few, many, strict=True):
+            assert one.tokens == other.tokens
+            assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-5)
+
+
 def test_attention_is_that_of_the_last_layer_but_one_and_sums_to_one(translator: Translator) -> None:
     texts = random_texts(3, 8, 1, 5)
     for text, (hypothesis,) in zip(texts, translator.hypotheses(texts, attention=True), strict=True):

@@ -102,7 +102,16 @@ def test_batches_hold_the_texts_by_length_within_the_token_budget(
     translator.batch_tokens = 20
     masks = spy_on_batches(translator, monkeypatch)
     translator(random_texts(2, 30, 4, 2, 9, 3, 8, 2))
-    assert [mask.sum(-1).tolist() for mask in masks] == [[31], [10, 9], [5, 4, 3, 3], [3]]
+    assert [mask.sum(-1).tolist() for mask in masks] == [[31], [10, 9], [5, 4], [3, 3], [3]]
+
+
+def test_short_texts_count_as_longer_ones_since_their_outputs_may_be(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translator.batch_tokens = 24
+    masks = spy_on_batches(translator, monkeypatch)
+    translator(["a"] * 7)
+    assert [len(mask) for mask in masks] == [3, 3, 1]
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 6, 1024])

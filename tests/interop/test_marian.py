@@ -409,3 +409,8 @@ def test_all_that_marian_cannot_represent_is_named_at_once() -> None:
     assert "`position_embedding_type` is 'learned', not 'sinusoidal'" in str(caught.value)
     assert "`key_dim` is 9, more than the 4 of a head's values" in str(caught.value)
     assert "`decoder_start_token_id` is None" in str(caught.value)
+
+
+def test_only_a_model_with_an_output_projection_goes_to_marian() -> None:
+    with pytest.raises(TypeError, match="must be a Seq2SeqTransformerForConditionalGeneration, but is a Seq2Seq"):
+        to_marian(tiny_model().model)
