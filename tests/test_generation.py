@@ -624,6 +624,21 @@ def test_the_decoder_gets_fewer_rows_as_sentences_are_settled(monkeypatch: pytes
     assert rows[-1] < rows[0]
 
 
+def test_nothing_leaves_the_caches_of_a_model_that_is_spread_over_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ending_model()
+    model.hf_device_map = {"model.encoder": 0, "model.decoder": 1, "lm_head": 1}
+    rows = []
+    forward = model.model.decoder.forward
+
+    def count(*args: Any, **kwargs: Any) -> Any:
+        rows.append(len(kwargs["input_ids"]))
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(model.model.decoder, "forward", count)
+    model.generate(**inputs_of(random_sentences((7, 2, 5, 1, 9, 3))), **BEAM | {"max_new_tokens": 40})
+    assert set(rows) == {6 * 4}
+
+
 def test_searches_at_the_same_time_do_not_mix() -> None:
     model = ending_model()
     batches = [inputs_of(random_sentences((length, 2, 5), seed=length)) for length in range(3, 9)]
