@@ -626,7 +626,7 @@ def test_the_decoder_gets_fewer_rows_as_sentences_are_settled(monkeypatch: pytes
 
 def test_nothing_leaves_the_caches_of_a_model_that_is_spread_over_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     model = ending_model()
-    model.hf_device_map = {"model.encoder": 0, "model.decoder": 1, "lm_head": 1}
+    model.hf_device_map = {"model.encoder": 0, "model.decoder": 1, "lm_head": 1}  # type: ignore[assignment]
     rows = []
     forward = model.model.decoder.forward
 
