@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 
 PathLike = str | os.PathLike[str]
 
@@ -36,12 +38,15 @@ def new_folder(folder: PathLike) -> Iterator[Path]:
     """
     check_new_folder(folder)
     path = Path(folder).resolve()
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)  # of a run that was killed
+    for left in path.parent.glob(f".{path.name}.*.unfinished"):
+        if not psutil.pid_exists(int(left.name.split(".")[-2])):  # of a run that was killed
+            shutil.rmtree(left, ignore_errors=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
     unfinished.mkdir(parents=True)
     try:
         with writing(folder):
             yield unfinished
+        check_new_folder(folder)  # it may have been written meanwhile
         if path.exists():
             path.rmdir()
         unfinished.rename(path)

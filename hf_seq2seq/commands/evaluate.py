@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ from hf_seq2seq.commands.translate import (
     LengthPenaltyOption,
     ModelArgument,
     check_output,
+    open_output,
     progress_bar,
     search_options,
     write_lines,
@@ -59,10 +61,11 @@ def evaluate(
     sources, references = list(read_lines(source)), list(read_lines(reference))
     _check_same_number(sources, references, "--source", source, "--reference", reference)
     rival: list[str] | Translator | None = None
-    if against is not None and Path(against).is_file():
-        rival = list(read_lines(Path(against)))
+    rival_file = Path(against) if against is not None and Path(against).is_file() else None
+    if rival_file is not None:
+        rival = list(read_lines(rival_file))
         _check_same_number(sources, rival, "--source", source, "--against", against)
-    check_output(output_file, source, reference)
+    check_output(output_file, source, reference, *([] if rival_file is None else [rival_file]))
 
     from hf_seq2seq.training.metrics import compare, score
 
@@ -74,16 +77,23 @@ def evaluate(
     options = search_options(beam_size=beam_size, length_penalty=length_penalty)
     translator = load(model)
     if against is not None and rival is None:
-        rival = load(against)  # before anything is translated, since the name may be a typing error
+        rival = _load_rival(load, against)  # before anything is translated, since it may be a typing error
     translations = _translate_all(translator, sources, options)
     if output_file is not None:
-        with output_file.open("wb") as output:
+        with open_output(output_file) as output:
             write_lines(translations, output, output_file)
     scores = score(translations, references) | {"num_sentences": len(sources)}
     if rival is not None:
         baseline = _translate_all(rival, sources, options) if isinstance(rival, Translator) else rival
         scores["comparison"] = {"against": against, **compare(translations, baseline, references)}
     typer.echo(json.dumps(scores, indent=2) if as_json else _summary(scores))
+
+
+def _load_rival(load: Callable[[str], "Translator"], against: str) -> "Translator":
+    try:
+        return load(against)
+    except OSError as error:
+        raise OSError(f"`--against` must be a file of translations, or a model: {error}") from error
 
 
 def _check_same_number(

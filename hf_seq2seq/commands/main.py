@@ -57,7 +57,7 @@ class _Verbs(TyperGroup):
             # The reader of our output, such as `head`, has had enough: no error. What Python still holds goes nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except KeyboardInterrupt as interrupt:
-            typer.echo(f"\n{interrupt or 'Interrupted.'}", err=True)
+            typer.echo(f"\n{str(interrupt) or 'Interrupted.'}", err=True)
             raise typer.Exit(130) from None
         except (ValueError, OSError, FloatingPointError, StrictDataclassError) as error:
             if os.environ.get("HF_SEQ2SEQ_TRACEBACK"):

@@ -35,7 +35,7 @@ def _plan(plan: dict[str, Any]) -> str:
 
 
 def _summary(results: dict[str, Any], output_dir: str) -> str:
-    loss = "" if results["train_loss"] is None else f"; training loss {results['train_loss']:.3f}"
+    loss = "" if results["train_loss"] is None else f"; training loss, as logged last, {results['train_loss']:.3f}"
     lines = [f"Trained for {results['num_steps']:,} updates{loss}."]
     if "bleu" in results:
         lines += [

@@ -57,7 +57,10 @@ BackendOption = Annotated[
 ]
 SplitLanguageOption = Annotated[
     str | None,
-    typer.Option(help='Cut each line into its sentences first, by the rules of this language, such as "en".'),
+    typer.Option(
+        help='Cut each line into its sentences first, by the rules of this language, such as "en", or by general ones '
+        "where it has none."
+    ),
 ]
 
 
@@ -82,7 +85,7 @@ def translate(
         typer.Option(
             "--alignments",
             help="Add which source token each token attended to most, as numbers from 0 such as 0-0 2-1; as text, "
-            "after a tab.",
+            "after a tab. With --format jsonl the tokens are there too.",
         ),
     ] = False,
     prefix: Annotated[
@@ -120,7 +123,7 @@ def translate(
     translator.hypotheses([], **options)  # what is wrong with them is told before a line is waited for
     shows_progress = ranks.is_first and sys.stderr.isatty() and not (output_file is None and sys.stdout.isatty())
     with (
-        _open_output(output_file if ranks.is_first else Path(os.devnull)) as output,
+        open_output(output_file if ranks.is_first else Path(os.devnull)) as output,
         progress_bar(shows_progress) as progress,
         closing(ranks.translate(translator, windows, options)) as translated,
     ):
@@ -305,19 +308,19 @@ def check_output(output_file: Path | None, *input_files: Path | None) -> None:
 
 
 @contextmanager
-def _open_output(output_file: Path | None) -> Iterator[BinaryIO]:
-    if output_file is None:
-        yield sys.stdout.buffer
-    else:
-        try:
+def open_output(output_file: Path | None) -> Iterator[BinaryIO]:
+    """Open a file to write to, or give out standard output; a full disk is an error that names it."""
+    try:
+        if output_file is None:
+            yield sys.stdout.buffer
+        else:
             with output_file.open("wb") as output:
                 yield output
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            raise OSError(
-                f"No space is left for `{output_file}`. The lines before are kept; free some space."
-            ) from error
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        name = "standard output" if output_file is None else f"`{output_file}`"
+        raise OSError(f"No space is left for {name}. The lines before are kept; free some space.") from error
 
 
 def write_lines(lines: list[str], output: BinaryIO, output_file: Path | None) -> None:

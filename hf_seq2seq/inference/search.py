@@ -185,6 +185,9 @@ def check_search_options(options: SearchOptions, beam_size: int, n_best: int) ->
     for name, value in (("beam_size", beam_size), ("n_best", n_best)):
         if value < 1:
             raise ValueError(f"`{name}` must be at least 1, but is {value} instead.")
+    penalty = options.get("length_penalty", 0.0)
+    if not math.isfinite(penalty):
+        raise ValueError(f"`length_penalty` must be a finite number, but is {penalty} instead.")
     do_sample = options.get("do_sample", False)
     if n_best > beam_size and not do_sample:
         raise ValueError(f"`n_best` must be at most `beam_size` ({beam_size}), but is {n_best} instead.")

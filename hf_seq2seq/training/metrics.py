@@ -77,12 +77,12 @@ def compare(
         results_of_both: Any = found[title]
         other, own = results_of_both
         results[name] = {
-            "score": own.score,
-            "interval": own.ci,
-            "baseline": other.score,
-            "baseline_interval": other.ci,
+            "score": float(own.score),
+            "interval": float(own.ci),
+            "baseline": float(other.score),
+            "baseline_interval": float(other.ci),
             # Where no sample differs, sacreBLEU finds the difference of 0 in none of them, and so significant.
-            "p_value": 1.0 if list(hypotheses) == list(baseline) else own.p_value,
+            "p_value": 1.0 if list(hypotheses) == list(baseline) else float(own.p_value),
             "signature": signature.format(),
         }
     return results

@@ -79,6 +79,8 @@ def test_another_system_is_compared_by_paired_bootstrap(
     status, out, _ = command("evaluate", model_folder, *files, "--against", tmp_path / "other")
     assert status == 0
     assert f"against {tmp_path / 'other'}, by paired bootstrap (95 % intervals):" in out
+    _, out, _ = command("evaluate", model_folder, *files, "--against", tmp_path / "other", "--json")
+    assert json.loads(out)["comparison"]["chrf"]["baseline"] < alone["chrf"]
     _, out, _ = command("evaluate", model_folder, *files, "--against", model_folder, "--json")
     comparison = json.loads(out)["comparison"]
     for name in ("bleu", "chrf", "ter"):
@@ -102,6 +104,7 @@ def test_a_system_that_is_not_there_is_named_before_anything_is_translated(
     monkeypatch.setattr(Translator, "windows", lambda *_, **__: pytest.fail("it has begun to translate"))
     status, _, err = command("evaluate", model_folder, *files, "--against", tmp_path / "othr")
     assert status == 1
+    assert "`--against` must be a file of translations, or a model: " in err
     assert f"`{tmp_path / 'othr'}` must be the folder of a model" in err
 
 
@@ -126,12 +129,23 @@ def test_unequal_numbers_of_lines_are_both_named_before_anything_is_translated(
     )
 
 
-@pytest.mark.parametrize("name", ["source", "reference.gz"])
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's device that is always full")
+def test_a_full_disk_is_an_error_that_names_the_file(
+    model_folder: Path, files: list[object], command: Command
+) -> None:
+    status, _, err = command("evaluate", model_folder, *files, "--output", "/dev/full")
+    assert status == 1
+    assert "No space is left for `/dev/full`" in err
+
+
+@pytest.mark.parametrize("name", ["source", "reference.gz", "rival"])
 def test_the_output_may_be_none_of_the_inputs(
     name: str, model_folder: Path, files: list[object], command: Command, tmp_path: Path
 ) -> None:
+    (tmp_path / "rival").write_text("x\n" * len(SOURCES))
     before = (tmp_path / name).read_bytes()
-    status, _, err = command("evaluate", model_folder, *files, "--output", tmp_path / name)
+    arguments = ("--against", tmp_path / "rival", "--output", tmp_path / name)
+    status, _, err = command("evaluate", model_folder, *files, *arguments)
     assert status == 1
     assert "`--output` must be another file than the input, but both are" in err
     assert (tmp_path / name).read_bytes() == before

@@ -73,6 +73,14 @@ def test_a_config_s_error_is_told_in_its_own_words(command: Command, monkeypatch
     assert err == "Error: `d_model` must be a multiple of `encoder_attention_heads` (3), but is 10 instead.\n"
 
 
+def test_ctrl_c_says_so(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hf_seq2seq.commands.translate.check_output", interrupt)
+    assert command("translate", "model") == (130, "", "\nInterrupted.\n")
+
+
 def test_a_fault_of_ours_keeps_its_traceback(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hf_seq2seq.commands.tokenizer", fail_with(ZeroDivisionError()))
     with pytest.raises(ZeroDivisionError):

@@ -36,7 +36,7 @@ def test_a_run_ends_with_its_results_and_what_to_do_next(train: Train) -> None:
     status, out, err = train("config.yaml", *OUTPUT, *TINY, *validation)
     assert status == 0
     assert "Traceback" not in err
-    assert "Trained for 1 updates; training loss " in out
+    assert "Trained for 1 updates; training loss, as logged last, " in out
     assert "On 2 of 2 validation pairs:" in out
     assert "BLEU " in out
     assert "hf-seq2seq translate out < " in out

@@ -323,6 +323,8 @@ def test_options_are_checked_before_any_text_is_read(translator: Translator) -> 
         translator.stream(["a"], beam_size=-1)
     with pytest.raises(ValueError, match="`window` must be at least 1, but is 0 instead"):
         translator.stream(["a"], window=0)
+    with pytest.raises(ValueError, match="`length_penalty` must be a finite number, but is nan instead"):
+        translator("a", length_penalty=float("nan"))
     with pytest.raises(ValueError, match="`batch_tokens` must be at least 1, but is 0 instead"):
         Translator(translator.model, translator.tokenizer, batch_tokens=0)
 

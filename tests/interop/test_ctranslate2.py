@@ -1,7 +1,9 @@
 """Exported models give in CTranslate2 the ids that they give here, and what cannot be exported is refused."""
 
 import json
+import os
 import random
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -304,11 +306,32 @@ def test_nothing_is_left_where_writing_fails(
 
 
 def test_what_a_killed_run_left_is_not_in_the_way(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
-    (tmp_path / ".ct2.unfinished").mkdir()
-    (tmp_path / ".ct2.unfinished" / "half.bin").touch()
+    killed = subprocess.Popen([sys.executable, "-c", ""])
+    killed.wait()
+    running = tmp_path / f".ct2.{os.getppid()}.unfinished"
+    for folder in (tmp_path / f".ct2.{killed.pid}.unfinished", running):
+        folder.mkdir()
+        (folder / "half.bin").touch()
     to_ctranslate2(tiny_model(), tokenizer, tmp_path / "ct2")
-    assert [path.name for path in tmp_path.iterdir()] == ["ct2"]
+    assert sorted(tmp_path.iterdir()) == [running, tmp_path / "ct2"]
     assert not (tmp_path / "ct2" / "half.bin").exists()
+
+
+def test_of_two_exports_to_one_folder_the_second_to_end_is_refused(
+    tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = PreTrainedTokenizerFast.save_pretrained
+
+    def save_after_another(self: PreTrainedTokenizerFast, folder: Path) -> Any:
+        (tmp_path / "ct2").mkdir()
+        (tmp_path / "ct2" / "model.bin").write_bytes(b"of another export")
+        return save(self, folder)
+
+    monkeypatch.setattr(PreTrainedTokenizerFast, "save_pretrained", save_after_another)
+    with pytest.raises(ValueError, match=r"must be a new or empty folder, but holds 'model.bin'"):
+        to_ctranslate2(tiny_model(), tokenizer, tmp_path / "ct2")
+    assert (tmp_path / "ct2" / "model.bin").read_bytes() == b"of another export"
+    assert [path.name for path in tmp_path.iterdir()] == ["ct2"]
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
