@@ -27,6 +27,18 @@ AutoConfig.register(Seq2SeqTransformerConfig.model_type, Seq2SeqTransformerConfi
 AutoModel.register(Seq2SeqTransformerConfig, Seq2SeqTransformerModel)
 AutoModelForSeq2SeqLM.register(Seq2SeqTransformerConfig, Seq2SeqTransformerForConditionalGeneration)
 
+
+def _make_card(model: Seq2SeqTransformerPreTrainedModel, repo_id: str, tags: list[str]) -> str:
+    from .hub.card import CardFacts, make_card
+
+    card = make_card(CardFacts(), model.config, repo_id=repo_id)
+    card.data["tags"] = list(dict.fromkeys([*card.data["tags"], *tags]))
+    return str(card)
+
+
+# The modeling file travels without the package, so it is told how a card is made.
+Seq2SeqTransformerPreTrainedModel.make_card = _make_card
+
 # Names that are imported when first asked for, since what they need (datasets, tokenizers' trainers) costs seconds.
 _LAZY = {"Translator": ".inference.translator", "train_tokenizer": ".tokenization"}
 

@@ -3,6 +3,7 @@
 Only safetensors files are read, since a pickle file can run code, and code that travels with a model is never run.
 """
 
+import json
 import logging
 import os
 from pathlib import Path
@@ -12,6 +13,8 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
+from transformers.utils.hub import cached_file
 
 from .configuration_seq2seq_transformer import Seq2SeqTransformerConfig
 from .modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
@@ -21,15 +24,30 @@ logger = logging.getLogger(__name__)
 
 PathLike = str | os.PathLike[str]
 
+_WEIGHTS = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)  # one file, or the table of contents of several
+
+# How weights in a pickle file, which can run code, become safetensors: torch reads nothing but tensors here.
+_WAY_TO_CONVERT = (
+    "Weights in pickle files (.bin, .pt) are not read, since those can run code. Turn a pytorch_model.bin that you "
+    "trust into safetensors once, with `from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration as Model; "
+    "Model.from_pretrained({path!r}, use_safetensors=False).save_pretrained('converted')`, and save its tokenizer "
+    "there too."
+)
+
 
 def load_model(
-    path_or_repo: PathLike, *, dtype: str | torch.dtype | None = None, **config_overrides: Any
+    path_or_repo: PathLike,
+    *,
+    dtype: str | torch.dtype | None = None,
+    revision: str | None = None,
+    **config_overrides: Any,
 ) -> Seq2SeqTransformerForConditionalGeneration:
     """Load a model that `save_pretrained` wrote, with every weight in its place.
 
     Args:
         path_or_repo: A folder, or the name of a repository on the Hub.
         dtype: The type of the weights, such as "bfloat16"; by default the one they were saved in.
+        revision: Branch, tag or commit of a repository; by default "main".
         **config_overrides: Fields of the config to change, such as `dropout`.
 
     Returns:
@@ -37,17 +55,25 @@ def load_model(
 
     Raises:
         OSError: If there is no such folder or repository, or a file of it is missing, **or**
-        ValueError: If it holds another kind of model, a file is damaged, or the weights do not fit the config.
+        ValueError: If it holds another kind of model, a file is damaged, the weights do not fit the config, or a
+            folder is given a revision.
     """
-    fields = _load_config_fields(path_or_repo) | config_overrides
+    _check_revision(path_or_repo, revision)
+    fields = _load_config_fields(path_or_repo, revision) | config_overrides
     loaded: Any
     try:
         config = Seq2SeqTransformerConfig.from_dict(fields)
     except StrictDataclassError as error:
         raise ValueError(f"The config of `{path_or_repo}` must be valid, but is not: {error.__cause__}") from error
+    _check_weights(path_or_repo, revision)
     try:
         loaded = Seq2SeqTransformerForConditionalGeneration.from_pretrained(
-            path_or_repo, config=config, dtype=dtype or "auto", use_safetensors=True, output_loading_info=True
+            path_or_repo,
+            config=config,
+            dtype=dtype or "auto",
+            revision=revision or "main",
+            use_safetensors=True,
+            output_loading_info=True,
         )
     except SafetensorError as error:
         raise ValueError(
@@ -73,28 +99,32 @@ def load_model(
     return model  # type: ignore[no-any-return]
 
 
-def load_tokenizer(path_or_repo: PathLike) -> PreTrainedTokenizerBase:
+def load_tokenizer(path_or_repo: PathLike, *, revision: str | None = None) -> PreTrainedTokenizerBase:
     """Load a tokenizer.
 
     Args:
         path_or_repo: A folder, or the name of a repository on the Hub.
+        revision: Branch, tag or commit of a repository; by default "main".
 
     Returns:
         The tokenizer, which has a `pad_token` and an `eos_token`.
 
     Raises:
         OSError: If there is no such folder or repository, **or**
-        ValueError: If it holds no tokenizer, a file is damaged, or one of the two tokens is not defined.
+        ValueError: If it holds no tokenizer, a file is damaged, one of the two tokens is not defined, or a folder is
+            given a revision.
     """
+    _check_revision(path_or_repo, revision)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path_or_repo, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(path_or_repo, trust_remote_code=False, revision=revision or "main")
     except Exception as error:  # the tokenizers library raises bare exceptions for damaged files
         if not Path(path_or_repo).is_dir():
-            raise _no_such_place(path_or_repo, "tokenizer", error) from error
+            raise _no_such_place(path_or_repo, "tokenizer", revision, error) from error
         raise ValueError(
             f"`{path_or_repo}` must hold the files of a tokenizer (tokenizer.json and tokenizer_config.json), but "
             f"they are missing or damaged ({_first_line(error)}). Save the tokenizer there with `save_pretrained`."
         ) from error
+    tokenizer.init_kwargs.pop("auto_map", None)  # or where it is saved again it would refer to code that is not there
     for name in ("pad_token", "eos_token"):
         if getattr(tokenizer, name) is None:
             raise ValueError(
@@ -104,24 +134,33 @@ def load_tokenizer(path_or_repo: PathLike) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def _load_config_fields(path_or_repo: PathLike) -> dict[str, Any]:
+def _check_revision(path_or_repo: PathLike, revision: str | None) -> None:
+    """Raises ValueError if a folder, which has none, is given a revision."""
+    if revision is not None and Path(path_or_repo).is_dir():
+        raise ValueError(
+            f"`revision` must be left out for a folder, but is {revision!r} for `{path_or_repo}`. Only a repository "
+            "on the Hub has several."
+        )
+
+
+def _load_config_fields(path_or_repo: PathLike, revision: str | None) -> dict[str, Any]:
     """Read config.json and check that the folder can be loaded by us."""
     folder = Path(path_or_repo)
     if folder.is_dir():
-        weights = ("model.safetensors", "model.safetensors.index.json")
-        if not (folder / "config.json").exists() or not any((folder / name).exists() for name in weights):
+        is_whole = (folder / "config.json").exists() and any((folder / name).exists() for name in _WEIGHTS)
+        if not is_whole:
             found = sorted(path.name for path in folder.iterdir())
             raise FileNotFoundError(
                 f"`{path_or_repo}` must be a model's folder, with config.json and model.safetensors, but holds "
                 f"{', '.join(found[:5]) or 'nothing'}{', ...' if len(found) > 5 else ''} instead. Name a folder that "
-                "`hf-seq2seq train` or `save_pretrained` wrote; weights in pickle files (.bin, .pt) are not read."
+                f"`hf-seq2seq train` or `save_pretrained` wrote. {_WAY_TO_CONVERT.format(path=str(path_or_repo))}"
             )
     try:
-        fields, _ = PreTrainedConfig.get_config_dict(path_or_repo)
+        fields, _ = PreTrainedConfig.get_config_dict(path_or_repo, revision=revision)
     except OSError as error:
         if folder.is_dir():
             raise ValueError(f"`{folder / 'config.json'}` must be JSON, but is not: {_first_line(error)}") from error
-        raise _no_such_place(path_or_repo, "model", error) from error
+        raise _no_such_place(path_or_repo, "model", revision, error) from error
     if not isinstance(fields, dict):
         raise ValueError(f"The config.json of `{path_or_repo}` must be a JSON object, but is {fields!r} instead.")
     model_type = fields.get("model_type")
@@ -131,6 +170,39 @@ def _load_config_fields(path_or_repo: PathLike) -> dict[str, Any]:
             f"{Seq2SeqTransformerConfig.model_type!r}, but is {model_type!r} instead. Name a model of this package."
         )
     return fields
+
+
+def _check_weights(path_or_repo: PathLike, revision: str | None) -> None:
+    """Gets the weights, and checks that they are safetensors.
+
+    Where a repository has none, transformers would ask a service on the Hub to convert a pickle file, and load what
+    that makes; and it would read pickle files that the table of contents names.
+    """
+    options: Any = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
+    try:
+        one, index = (cached_file(path_or_repo, name, **options) for name in _WEIGHTS)
+    except OSError as error:
+        raise _no_such_place(path_or_repo, "model", revision, error) from error
+    if one is not None:
+        return
+    if index is None:
+        raise FileNotFoundError(
+            f"`{path_or_repo}` must have its weights in {SAFE_WEIGHTS_NAME}, but has no such file. "
+            f"{_WAY_TO_CONVERT.format(path=str(path_or_repo))}"
+        )
+    try:
+        names = set(json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"].values())
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"The {SAFE_WEIGHTS_INDEX_NAME} of `{path_or_repo}` must tell which file holds which weight, but is "
+            f"damaged ({_first_line(error)}). Copy it again."
+        ) from error
+    foreign = sorted(str(name) for name in names if not str(name).endswith(".safetensors"))
+    if foreign:
+        raise ValueError(
+            f"The {SAFE_WEIGHTS_INDEX_NAME} of `{path_or_repo}` must name safetensors files alone, but names "
+            f"{foreign[0]!r}, which is not read. Ask whoever made it for another."
+        )
 
 
 def _check_generation_config(path_or_repo: PathLike) -> None:
@@ -143,10 +215,11 @@ def _check_generation_config(path_or_repo: PathLike) -> None:
             raise ValueError(f"`{path}` must be valid, but is not: {_first_line(error)}") from error
 
 
-def _no_such_place(path_or_repo: PathLike, kind: str, error: Exception) -> OSError:
+def _no_such_place(path_or_repo: PathLike, kind: str, revision: str | None, error: Exception) -> OSError:
+    at_revision = "" if revision is None else f" at revision {revision!r}"
     return FileNotFoundError(
         f"`{path_or_repo}` must be the folder of a {kind}, or the name of a repository on the Hub, but is no folder, "
-        f"and the Hub did not give it ({_first_line(error)}). Check the path for a typing error."
+        f"and the Hub did not give it{at_revision} ({_first_line(error)}). Check the path for a typing error."
     )
 
 

@@ -10,16 +10,21 @@ V vocabulary. A 2-D mask of shape (B, L) holds 1 for a token and 0 for padding; 
 
 import copy
 import math
+import os
+import shutil
 from collections.abc import Callable, Mapping
-from typing import Any, Unpack
+from pathlib import Path
+from typing import Any, ClassVar, Unpack
 
 import torch
+from huggingface_hub import ModelCard, file_exists
 from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.dynamic_module_utils import get_relative_import_files
 from transformers.generation.configuration_utils import GenerationConfig
 from transformers.generation.logits_process import LogitsProcessor, LogitsProcessorList, SuppressTokensLogitsProcessor
 from transformers.generation.utils import GenerationMixin
@@ -323,10 +328,27 @@ class Seq2SeqTransformerDecoderLayer(_Seq2SeqTransformerLayer):
         return self._residual(self._feed_forward, self.final_layer_norm, hidden_states)
 
 
+# Where the Auto classes find this code in a folder that carries it. `register_for_auto_class` would name one of them.
+_AUTO_MAP = {
+    "AutoConfig": "configuration_seq2seq_transformer.Seq2SeqTransformerConfig",
+    "AutoModel": "modeling_seq2seq_transformer.Seq2SeqTransformerModel",
+    "AutoModelForSeq2SeqLM": "modeling_seq2seq_transformer.Seq2SeqTransformerForConditionalGeneration",
+}
+
+
 class Seq2SeqTransformerPreTrainedModel(PreTrainedModel):
-    """What all classes here share: weight initialisation, ties, and what transformers may do with them."""
+    """What all classes here share: weight initialisation, ties, publishing, and what transformers may do with them.
+
+    Attributes:
+        carries_code: Whether `save_pretrained` saves this code too, so that the folder loads where the package is not
+            installed, with `trust_remote_code=True`. What is pushed to the Hub carries it in any case.
+        make_card: A method that returns the text of a card, from the name of the repository and tags. The package
+            sets it, since this file travels alone.
+    """
 
     config: Seq2SeqTransformerConfig
+    carries_code: bool = False
+    make_card: ClassVar[Any] = None
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules = ["Seq2SeqTransformerEncoderLayer", "Seq2SeqTransformerDecoderLayer"]  # noqa: RUF012
@@ -381,6 +403,62 @@ class Seq2SeqTransformerPreTrainedModel(PreTrainedModel):
     @_keys_to_ignore_on_save.setter
     def _keys_to_ignore_on_save(self, names: set[str]) -> None:
         """Ignores what the base class sets, which are the names that classes list: ours list none."""
+
+    def save_pretrained(  # type: ignore[override]  # which lists what `kwargs` takes
+        self,
+        save_directory: str | os.PathLike[str],
+        is_main_process: bool = True,
+        state_dict: dict[str, Any] | None = None,
+        push_to_hub: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Saves as the base class does; the code goes along where it was loaded so or is asked for.
+
+        Args:
+            save_directory: The folder.
+            is_main_process: Whether this process writes.
+            state_dict: The weights, where they are not the model's own.
+            push_to_hub: Whether what is saved goes to the Hub too.
+            **kwargs: See there.
+        """
+        carries_code = self.carries_code or push_to_hub or self.is_remote_code()
+        before = vars(self.config).pop("auto_map", None)
+        if carries_code:
+            self.config.auto_map = dict(_AUTO_MAP)
+        try:
+            super().save_pretrained(save_directory, is_main_process, state_dict, push_to_hub, **kwargs)
+        finally:
+            vars(self.config).pop("auto_map", None)
+            if before is not None:
+                self.config.auto_map = before
+        if carries_code and is_main_process:
+            _copy_code(save_directory)
+
+    def push_to_hub(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]  # as above
+        """Uploads as the base class does, with this code, and with a card where the repository has none."""
+        carried, self.carries_code = self.carries_code, True
+        try:
+            return super().push_to_hub(*args, **kwargs)
+        finally:
+            self.carries_code = carried
+
+    def _upload_modified_files(  # type: ignore[override]  # as above
+        self, working_dir: str | os.PathLike[str], repo_id: str, files_timestamps: dict[str, float], **kwargs: Any
+    ) -> Any:
+        """Adds the code, and puts the package's card in the place of an empty one, before what was saved is sent."""
+        _copy_code(working_dir)
+        path = Path(working_dir, "README.md")
+        can_be_ours = self.make_card is not None and path.name not in files_timestamps
+        if can_be_ours and not file_exists(repo_id, path.name, token=kwargs.get("token")):
+            tags = ModelCard.load(path).data.get("tags", [])
+            path.write_text(self.make_card(repo_id, tags), encoding="utf-8")
+        return super()._upload_modified_files(working_dir, repo_id, files_timestamps, **kwargs)
+
+
+def _copy_code(folder: str | os.PathLike[str]) -> None:
+    """Copies this file and the one it imports to a folder."""
+    for path in (__file__, *get_relative_import_files(__file__)):
+        shutil.copyfile(path, Path(folder, Path(path).name))
 
 
 class _Seq2SeqTransformerStack(Seq2SeqTransformerPreTrainedModel):

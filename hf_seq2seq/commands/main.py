@@ -21,6 +21,7 @@ VERBS = {
     "average": "Average the last checkpoints of a training run.",
     "import": "Turn a MarianMT or FSMT model into one of this package.",
     "export": "Write a trained model for CTranslate2 or ONNX.",
+    "push": "Upload a trained model to the Hugging Face Hub.",
 }
 
 # `train` reads its arguments itself, with HfArgumentParser.

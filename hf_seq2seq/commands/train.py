@@ -53,5 +53,6 @@ def _summary(results: dict[str, Any], output_dir: str) -> str:
         f"  hf-seq2seq evaluate {output_dir} --source test-source.txt --reference test-target.txt",
         f"  hf-seq2seq train --model_name_or_path {output_dir} --train_source more-source.txt "
         "--train_target more-target.txt --output_dir tuned",
+        f"  hf-seq2seq push {output_dir} YOU/NAME",
     ]
     return "\n".join(lines)

@@ -77,6 +77,7 @@ class Translator:
         dtype: str | torch.dtype | None = None,
         batch_tokens: int = 1024,
         backend: Literal["torch", "ctranslate2"] = "torch",
+        revision: str | None = None,
     ) -> Self:
         """Load a model and its tokenizer.
 
@@ -86,6 +87,7 @@ class Translator:
             dtype: The type of the weights, such as "bfloat16"; by default the one they were saved in.
             batch_tokens: As for the class.
             backend: "torch", or "ctranslate2" for a folder that `hf-seq2seq export ctranslate2` wrote.
+            revision: Branch, tag or commit of a repository; by default "main".
 
         Raises:
             OSError: If the folder or repository does not exist or holds no model, **or**
@@ -98,10 +100,10 @@ class Translator:
             from .ctranslate2_search import CTranslate2Search
 
             searcher: Any = CTranslate2Search(path_or_repo, device=device, dtype=dtype)
-            return cls(searcher, load_tokenizer(path_or_repo), batch_tokens=batch_tokens)
+            return cls(searcher, load_tokenizer(path_or_repo, revision=revision), batch_tokens=batch_tokens)
         chosen = _check_device(device)
-        model: Any = load_model(path_or_repo, dtype=dtype)
-        return cls(model.to(chosen), load_tokenizer(path_or_repo), batch_tokens=batch_tokens)
+        model: Any = load_model(path_or_repo, dtype=dtype, revision=revision)
+        return cls(model.to(chosen), load_tokenizer(path_or_repo, revision=revision), batch_tokens=batch_tokens)
 
     @overload
     def __call__(  # type: ignore[overload-overlap]

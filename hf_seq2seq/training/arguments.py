@@ -6,7 +6,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from types import UnionType
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar, get_args
@@ -37,6 +37,15 @@ T = TypeVar("T", bound=type)
 
 def _option(help_text: str, default: Any = None, **metadata: Any) -> Any:
     return field(default=default, metadata={"help": help_text.replace("%", "%%"), **metadata})
+
+
+def changed_fields(args: Any) -> dict[str, Any]:
+    """Returns the fields of a dataclass that are not at their default."""
+    defaults = {
+        field.name: field.default if field.default_factory is MISSING else field.default_factory()
+        for field in fields(args)
+    }
+    return {name: getattr(args, name) for name, default in defaults.items() if getattr(args, name) != default}
 
 
 def _documentation_of_fields(config_class: type) -> dict[str, str]:
@@ -292,6 +301,7 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
     use_cache: bool = _option("The config's use_cache of the saved model; training needs no cache.", True)
 
     def __post_init__(self) -> None:
+        self.given = changed_fields(self)  # before the others are derived from them
         if self.tokens_per_batch is not None and self.tokens_per_batch < 1:
             raise ValueError(f"`tokens_per_batch` must be at least 1, but is {self.tokens_per_batch} instead.")
         if not 0 <= self.label_smoothing_factor < 1:

@@ -10,6 +10,7 @@ from transformers import EarlyStoppingCallback, PreTrainedTokenizerBase, Trainer
 
 from hf_seq2seq.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
 from hf_seq2seq.data import Seq2SeqCollator, filter_pairs, load_parallel, mix_corpora, tokenize_pairs
+from hf_seq2seq.hub.card import FACTS_FILE
 from hf_seq2seq.loading import load_model, load_tokenizer
 from hf_seq2seq.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 from hf_seq2seq.saving import writing
@@ -27,6 +28,7 @@ from .checkpoints import holds_weights_alone, is_complete, list_checkpoints, was
 from .interruption import StopOnSignal
 from .metrics import decode, generation_metrics, score
 from .plan import describe_plan
+from .record import describe_command, describe_data, describe_hyperparameters, describe_progress, describe_scores
 from .run_folder import RESULTS_FILE, RunFolder
 from .trainer import Seq2SeqTransformerTrainer
 
@@ -101,6 +103,8 @@ def _run(
         return describe_plan(model, datasets["train"], training_args)
 
     trainer = _make_trainer(model, tokenizer, datasets, data_args, training_args)
+    if is_writer:
+        _begin_card(trainer, model_args, data_args)
     logger.info(
         "%s a model of %.1f M parameters and %s tokens on %s.",
         f"Going on from {checkpoint} with" if checkpoint else "Training",
@@ -111,12 +115,28 @@ def _run(
     if training_args.average_checkpoints:
         _average(trainer, folder)
     with writing(folder.path):
-        trainer.save_model()
+        trainer.save_model(_internal_call=True)
     if "validation" in datasets:
         results |= _evaluate(trainer, datasets["validation"], pairs["validation"]["target"], tokenizer)
-    if trainer.is_world_process_zero():
+    if is_writer:
+        seconds = None if checkpoint is not None else trainer.train_seconds
+        trainer.card = describe_progress(trainer.card, results["num_steps"], trainer.state.epoch, seconds)
+        trainer.card.scores = describe_scores(results)
+        folder.write_text(FACTS_FILE, trainer.card.to_yaml())
         folder.write(RESULTS_FILE, results)
+    if training_args.push_to_hub:
+        trainer.push_to_hub()
     return results
+
+
+def _begin_card(trainer: Seq2SeqTransformerTrainer, model_args: ModelArguments, data_args: DataArguments) -> None:
+    """Gives the trainer what is known of the model before training, for what it publishes."""
+    card = describe_data(data_args, trainer.train_dataset)
+    card.command = describe_command(model_args, data_args, trainer.args)
+    card.hyperparameters = describe_hyperparameters(trainer.args)
+    base = model_args.model_name_or_path
+    card.base_model = base if base is not None and not Path(base).exists() else None
+    trainer.card = card
 
 
 def _already(results: dict[str, Any], folder: RunFolder) -> dict[str, Any]:

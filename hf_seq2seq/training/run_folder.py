@@ -172,10 +172,14 @@ class RunFolder:
 
     def write(self, name: str, values: dict[str, Any]) -> None:
         """Writes a JSON file whole or not at all."""
+        self.write_text(name, _to_json(values))
+
+    def write_text(self, name: str, text: str) -> None:
+        """Writes a file whole or not at all."""
         unfinished = self.path / f"{name}{UNFINISHED}"
         try:
             with writing(self.path / name):
-                unfinished.write_text(_to_json(values), encoding="utf-8")
+                unfinished.write_text(text, encoding="utf-8")
                 unfinished.replace(self.path / name)
         finally:
             unfinished.unlink(missing_ok=True)

@@ -17,7 +17,6 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler, SequentialSam
 from transformers import (
     PreTrainedModel,
     ProgressCallback,
-    Seq2SeqTrainer,
     TrainerCallback,
     TrainerControl,
     TrainerState,
@@ -31,6 +30,7 @@ from hf_seq2seq.saving import writing
 from .arguments import Seq2SeqTransformerTrainingArguments
 from .metrics import decode
 from .progress import TokensProgressCallback
+from .publishing import PublishingTrainer
 from .schedule import paper_schedule
 
 
@@ -46,7 +46,7 @@ _WAYS_OUT = (
 )
 
 
-class Seq2SeqTransformerTrainer(Seq2SeqTrainer):
+class Seq2SeqTransformerTrainer(PublishingTrainer):
     """Trains a `Seq2SeqTransformerForConditionalGeneration`; what a `Seq2SeqTrainer` does, it does too.
 
     - Labels are smoothed in the model's own chunked loss, and in training only: evaluation losses are unsmoothed.
@@ -60,6 +60,8 @@ class Seq2SeqTransformerTrainer(Seq2SeqTrainer):
     - Log lines have `target_tokens_per_second`, real ones of all processes, and `padding`, its share of the batches.
     - A loss that is not a number stops training before the weights are changed.
     - The model's `config.use_cache` stays as it was: training needs no cache, but the saved model decodes with one.
+    - What goes to the Hub (`push_to_hub`) is the model alone, with the code that loads it and a card that tells what
+      `card` holds.
 
     Takes the arguments of `Seq2SeqTrainer`, with `Seq2SeqTransformerTrainingArguments` as `args`.
     """
@@ -79,6 +81,7 @@ class Seq2SeqTransformerTrainer(Seq2SeqTrainer):
         self._token_counts = torch.zeros(3, dtype=torch.float64)  # real target, all real, all with padding
         self._counted_since = time.perf_counter()
         self._row_losses: list[torch.Tensor] = []
+        self.train_seconds: float | None = None
 
     def compute_loss(
         self,
@@ -336,6 +339,7 @@ class Seq2SeqTransformerTrainer(Seq2SeqTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Logs, with the speed and the share of padding since the last log line of training."""
+        self.train_seconds = logs.get("train_runtime", self.train_seconds)
         if "loss" in logs:
             target, real, padded = self.accelerator.reduce(self._token_counts, reduction="sum").tolist()
             now = time.perf_counter()

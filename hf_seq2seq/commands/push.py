@@ -1,0 +1,120 @@
+"""The verb `push`: a trained model, with its card and the code that loads it, goes to the Hub."""
+
+import json
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+
+if TYPE_CHECKING:
+    from hf_seq2seq.hub import CardFacts, Publication
+
+
+def push(
+    folder: Annotated[Path, typer.Argument(help="A trained model's folder.", metavar="FOLDER")],
+    repo_id: Annotated[str, typer.Argument(help="OWNER/NAME on the Hub, or NAME for yourself.", metavar="REPO_ID")],
+    private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
+    revision: Annotated[str | None, typer.Option(help="The branch; by default main.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be uploaded, and send nothing.")] = False,
+    source_language: Annotated[
+        list[str] | None, typer.Option(help='For the card: a language that it reads, such as "en"; or several.')
+    ] = None,
+    target_language: Annotated[list[str] | None, typer.Option(help="A language that it writes; or several.")] = None,
+    license: Annotated[str | None, typer.Option(help='The model\'s licence, such as "cc-by-4.0".')] = None,
+    data: Annotated[str | None, typer.Option(help="What it was trained on, in a sentence or two.")] = None,
+    data_license: Annotated[str | None, typer.Option(help="The licence of that data.")] = None,
+    hardware: Annotated[str | None, typer.Option(help="What it was trained on: the machine.")] = None,
+    scores: Annotated[Path | None, typer.Option(help="A file that `hf-seq2seq evaluate --json` printed.")] = None,
+    test_set: Annotated[str | None, typer.Option(help="The name of what was translated for these scores.")] = None,
+) -> None:
+    """Upload a trained model to the Hugging Face Hub: weights, configs, tokenizer, code and model card, nothing else.
+
+    The folder stays as it is. The card tells what its model_card.yaml holds, which `hf-seq2seq train` begins, and what
+    the options say; a README.md in the folder takes its place. Sign in with `hf auth login` first.
+    """
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    from hf_seq2seq.hub import publishing
+
+    if not sys.stderr.isatty():
+        disable_progress_bars()  # a bar in a log file is many lines
+    named: dict[str, Any] = {
+        "source_languages": source_language,
+        "target_languages": target_language,
+        "license": license,
+        "data": data,
+        "data_license": data_license,
+        "hardware": hardware,
+    }
+    given = {name: value for name, value in named.items() if value}
+    _check_card_is_used(folder, [*given, *(["scores"] if scores else [])])
+    card = replace(publishing.facts_in(folder), **given)
+    if scores is not None or test_set is not None:
+        card.scores = [*card.scores, _read_scores(scores, test_set)]
+    published = publishing.push(
+        folder, repo_id, card=card, private=True if private else None, revision=revision, dry_run=dry_run
+    )
+    typer.echo(_summary(published, card, folder, revision, dry_run))
+
+
+def _check_card_is_used(folder: Path, given: list[str]) -> None:
+    if given and (folder / "README.md").is_file():
+        raise ValueError(
+            f"`{folder / 'README.md'}` is the card as it stands, so that what the options say of {', '.join(given)} "
+            "would not be in it. Move it away to have a card made, or leave them out."
+        )
+
+
+def _read_scores(path: Path | None, test_set: str | None) -> dict[str, Any]:
+    if path is None or test_set is None:
+        given, missing = ("--scores", "--test-set") if test_set is None else ("--test-set", "--scores")
+        raise ValueError(f"`{missing}` must be given together with `{given}`, but is not.")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(
+            f"`--scores` must be what `hf-seq2seq evaluate --json` printed, but {path} is no JSON."
+        ) from error
+    from hf_seq2seq.hub.card import METRICS
+
+    names = ["num_sentences", *METRICS, *(f"{metric}_signature" for metric in METRICS)]
+    scores = {name: found[name] for name in names if isinstance(found, dict) and name in found}
+    if not scores.keys() & METRICS.keys():
+        raise ValueError(
+            f"`--scores` must be what `hf-seq2seq evaluate --json` printed, but {path} holds none of "
+            f"{', '.join(METRICS)}."
+        )
+    return {"test_set": test_set, **scores}
+
+
+def _summary(published: "Publication", card: "CardFacts", folder: Path, revision: str | None, dry_run: bool) -> str:
+    branch = "" if revision is None else f", branch {revision}"
+    heading = f"{published.url}{branch}"
+    width = max(map(len, published.files))
+    lines = [f"This would be uploaded to {heading}; nothing was sent." if dry_run else f"Uploaded to {heading}:"]
+    lines += [f"  {name:<{width}}  {_size(size)}" for name, size in published.files.items()]
+    unsaid = {
+        "languages": bool(card.source_languages and card.target_languages),
+        "licence": card.license is not None,
+        "data": card.data is not None,
+        "scores on a test set": any(scores.get("split") != "validation" for scores in card.scores),
+    }
+    missing = [name for name, is_said in unsaid.items() if not is_said]
+    if (folder / "README.md").is_file():
+        lines.append(f"The card is {folder / 'README.md'}.")
+    elif missing:
+        lines.append(f"The card says nothing of: {', '.join(missing)}. See `hf-seq2seq push --help`.")
+    if not dry_run:
+        lines += ["Translate with it anywhere:", f"  hf-seq2seq translate {shlex.quote(published.repo_id)}"]
+    return "\n".join(lines)
+
+
+def _size(num_bytes: int) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if num_bytes >= size:
+            return f"{num_bytes / size:.1f} {unit}"
+    return f"{num_bytes} bytes"

@@ -1,0 +1,113 @@
+"""What a run tells of itself for its model card: its command, its settings and how much it trained."""
+
+import json
+import shlex
+from dataclasses import replace
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hf_seq2seq.hub.card import METRICS, CardFacts
+
+from .arguments import DataArguments, ModelArguments, Seq2SeqTransformerTrainingArguments, changed_fields
+from .run_folder import FILE_SETTINGS, SETTINGS_WITHOUT_INFLUENCE
+
+
+_HYPERPARAMETERS = """
+optim learning_rate lr_scheduler_type paper_schedule warmup_steps weight_decay adam_beta1 adam_beta2 adam_epsilon
+max_grad_norm label_smoothing_factor tokens_per_batch per_device_train_batch_size gradient_accumulation_steps
+r_drop_alpha average_checkpoints fp16 bf16 seed
+""".split()  # noqa: SIM905
+
+LINE_LENGTH = 110  # of the command
+
+# Paths that the command names by their last part: what is before it is of one machine, and nobody else's business.
+_PATHS = {*FILE_SETTINGS, "model_name_or_path", "tokenizer", "dataset_name", "output_dir"}
+
+
+def describe_hyperparameters(args: Seq2SeqTransformerTrainingArguments) -> dict[str, Any]:
+    """Returns the settings that decide what is learned; those that are off or replaced by another are left out."""
+    replaced = {"learning_rate", "lr_scheduler_type"} if args.paper_schedule else set()
+    replaced |= {"per_device_train_batch_size"} if args.tokens_per_batch is not None else set()
+    values = {name: getattr(args, name) for name in _HYPERPARAMETERS if name not in replaced}
+    values["num_processes"] = args.world_size
+    return {name: _plain(value) for name, value in values.items() if value not in (None, False)}
+
+
+def describe_command(
+    model_args: ModelArguments, data_args: DataArguments, training_args: Seq2SeqTransformerTrainingArguments
+) -> str:
+    """Returns a command that trains with these settings, of which it names those that are no defaults."""
+    given = changed_fields(model_args) | changed_fields(data_args) | training_args.given
+    given["output_dir"] = training_args.output_dir
+    options = []
+    for name, value in given.items():
+        if value is not None and (name == "output_dir" or name not in SETTINGS_WITHOUT_INFLUENCE):
+            words = [_word(name, one) for one in (value if isinstance(value, list) else [value])]
+            options.append(" ".join([f"--{name}", *map(shlex.quote, words)]))
+    lines = ["hf-seq2seq train"]
+    for option in options:
+        if len(lines[-1]) + len(option) > LINE_LENGTH:
+            lines.append("   ")
+        lines[-1] += f" {option}"
+    return " \\\n".join(lines)
+
+
+def describe_data(data_args: DataArguments, dataset: Any) -> CardFacts:
+    """Returns the facts of the training pairs.
+
+    Args:
+        data_args: What names them.
+        dataset: The tokenized pairs; a stream tells nothing.
+    """
+    name = data_args.dataset_name
+    is_on_hub = name is not None and not Path(name).exists()
+    facts = CardFacts(datasets=[str(name)] if is_on_hub else [])
+    if data_args.streaming:
+        return facts
+    lengths = np.asarray([len(ids) for ids in dataset["labels"]])
+    return replace(facts, num_pairs=len(dataset), num_target_tokens=int(lengths.sum()))
+
+
+def describe_scores(results: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns the scores of a run's validation pairs as a card tells them, or none."""
+    names = [name for metric in METRICS for name in (metric, f"{metric}_signature") if name in results]
+    if not names:
+        return []
+    number, total = results["num_scored_pairs"], results["num_validation_pairs"]
+    note = {} if number == total else {"note": f"the first of {total:,}"}
+    scores = {name: results[name] for name in names}
+    return [{"test_set": "Validation pairs", "split": "validation", "num_sentences": number, **note, **scores}]
+
+
+def describe_progress(facts: CardFacts, num_updates: int, epochs: float | None, seconds: float | None) -> CardFacts:
+    """Returns facts with how much was trained.
+
+    Args:
+        facts: The facts so far.
+        num_updates: Number of updates.
+        epochs: How often each pair was seen.
+        seconds: How long it took, where it is known: a run that went on after a break does not know.
+    """
+    facts = replace(facts, updates=num_updates, epochs=None if epochs is None else round(epochs, 4))
+    if seconds is None:
+        return facts
+    facts = replace(facts, seconds=round(seconds, 1))
+    if facts.num_target_tokens is None or epochs is None:
+        return facts
+    return replace(facts, target_tokens_per_second=round(epochs * facts.num_target_tokens / seconds, 1))
+
+
+def _word(name: str, value: Any) -> str:
+    if name in _PATHS and Path(str(value)).exists():
+        return Path(str(value)).name
+    value = _plain(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps(value) if isinstance(value, dict) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else value

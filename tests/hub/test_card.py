@@ -1,0 +1,212 @@
+"""The model card: what the Hub reads of it, what it tells, and what it leaves out."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import ModelCard
+from reference.tiny_models import tiny_config
+from render_model_cards import FOLDER, render
+
+from hf_seq2seq import Seq2SeqTransformerConfig, Seq2SeqTransformerForConditionalGeneration
+from hf_seq2seq.configuration_seq2seq_transformer import _PAPER_ROWS
+from hf_seq2seq.hub.card import CardFacts, make_card, make_facts, nearest_paper_model, read_facts
+
+
+SCORES = {
+    "test_set": "Letters, test",
+    "num_sentences": 1234,
+    "bleu": 26.9148,
+    "bleu_signature": "nrefs:1|case:mixed",
+    "exact_match": 8.61,
+}
+
+FULL = CardFacts(
+    title="From letters to letters",
+    summary="It doubles letters.",
+    source_languages=["en"],
+    target_languages=["de", "en"],
+    license="cc-by-4.0",
+    data="Letters.",
+    datasets=["tester/letters"],
+    data_license="CC0",
+    base_model="tester/letters-0",
+    tokenizer="26 letters",
+    command="hf-seq2seq train --d_model 16",
+    hyperparameters={"learning_rate": 0.01, "optim": "a|b"},
+    hardware="one abacus",
+    num_pairs=2345,
+    num_target_tokens=3456,
+    updates=4567,
+    epochs=1.768,
+    seconds=5678.4,
+    target_tokens_per_second=6789.1,
+    scores=[SCORES],
+    examples=[['a | "b"', "aa\nbb", "a a"]],
+    intended_use="Doubling.",
+    limits="No digits.",
+)
+
+
+def card_of(facts: CardFacts, config: Seq2SeqTransformerConfig | None = None, repo_id: str | None = "me/m") -> str:
+    return str(make_card(facts, config or tiny_config(), repo_id=repo_id))
+
+
+def test_the_hub_reads_languages_licence_data_and_scores_with_their_signatures(tmp_path: Path) -> None:
+    make_card(FULL, tiny_config(), repo_id="me/m").save(tmp_path / "README.md")
+    data: Any = ModelCard.load(tmp_path / "README.md").data
+    assert (data.language, data.license, data.datasets) == (["en", "de"], "cc-by-4.0", ["tester/letters"])
+    assert (data.library_name, data.pipeline_tag, data.base_model) == (
+        "transformers",
+        "translation",
+        "tester/letters-0",
+    )
+    assert data.metrics == ["bleu", "exact_match"]
+    assert data.model_name == "m"
+    found = [(one.metric_type, one.metric_name, one.metric_value, one.metric_args) for one in data.eval_results]
+    assert found == [
+        ("bleu", "BLEU", 26.91, {"signature": "nrefs:1|case:mixed"}),
+        ("exact_match", "exact match", 8.61, None),
+    ]
+    assert {(one.task_type, one.dataset_name, one.dataset_type) for one in data.eval_results} == {
+        ("translation", "Letters, test", "local")
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# From letters to letters",
+        "It doubles letters.",
+        "from en to de, en",
+        "**Licence**: cc-by-4.0",
+        "**Data**: Letters.",
+        "**Licence of the data**: CC0",
+        "[tester/letters-0](https://huggingface.co/tester/letters-0)",
+        "26 letters, all embeddings tied",
+        "hf-seq2seq train --d_model 16",
+        "| `learning_rate` | 0.01 |\n| `optim` | a\\|b |",
+        "**Machine**: one abacus",
+        "4,567 updates (1.77 epochs) on 2,345 pairs in 5,678 s, evaluations included.",
+        "The training targets have 3,456 tokens.",
+        "6,789 real target tokens a second",
+        "**Letters, test**, 1,234 pairs",
+        "| BLEU | 26.9 | `nrefs:1\\|case:mixed` |\n| exact match | 8.6 % |",
+        '| a \\| "b" | aa bb | a a |',
+        'tokenizer(["a | \\"b\\""], return_tensors="pt")',
+        "Doubling.",
+        "No digits.",
+        "Nothing was measured but the scores below.",
+        "@inproceedings{vaswani2017attention",
+    ],
+)
+def test_a_card_tells_what_is_known(text: str) -> None:
+    assert text in card_of(FULL)
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    card = card_of(CardFacts())
+    headings = [line for line in card.splitlines() if line.startswith("#")]
+    assert headings == ["# m", "## How to use it", "## Limits", "## Citation"]
+    assert "None" not in card
+    assert "model-index" not in card
+    assert "No score was measured for this card." in card
+    assert "## How to use it" not in card_of(CardFacts(), repo_id=None)
+
+
+def test_each_paragraph_of_a_card_stands_alone() -> None:
+    for facts in (FULL, CardFacts(), CardFacts(hardware="x"), CardFacts(command="x"), CardFacts(updates=1)):
+        body = card_of(facts).split("\n---\n", 1)[1]
+        lines = body.splitlines()
+        for number, line in enumerate(lines):
+            if line.startswith("## "):
+                assert lines[number - 1] == lines[number + 1] == ""
+            if line.startswith("|") and not lines[number - 1].startswith("|"):
+                assert lines[number - 1] == ""
+        assert "\n\n\n" not in body.strip("\n")
+
+
+@pytest.mark.parametrize("row", _PAPER_ROWS)
+def test_a_model_of_the_paper_is_named(row: str) -> None:
+    config = Seq2SeqTransformerConfig.from_paper(row, vocab_size=100, bos_token_id=3)
+    assert nearest_paper_model(config) == (row, {})
+    if row != "A-h1":
+        return
+    assert "It is the paper's model of Table 3, row A-h1." in card_of(CardFacts(), config)
+
+
+def test_what_differs_from_the_paper_is_named() -> None:
+    config = Seq2SeqTransformerConfig.from_paper("big", norm_position="pre", dropout=0.2, vocab_size=100)
+    differences = {"norm_position": ("pre", "post"), "dropout": (0.2, 0.3)}
+    assert nearest_paper_model(config) == ("big", differences)
+    card = card_of(CardFacts(), config)
+    assert "It differs from the paper's big model" in card
+    assert "| `norm_position` | pre | post |\n| `dropout` | 0.2 | 0.3 |" in card
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({}, "50 tokens, shared by both sides, all embeddings tied."),
+        ({"vocab_size": 32000}, "32,000 tokens, shared by both sides, all embeddings tied."),
+        (
+            {"decoder_vocab_size": 40, "share_encoder_decoder_embeddings": False},
+            "50 tokens of the source and 40 of the target.",
+        ),
+        ({"tie_word_embeddings": False}, "50 tokens, shared by both sides."),
+    ],
+)
+def test_parameters_and_vocabularies_are_the_config_s(fields: dict[str, Any], text: str) -> None:
+    config = tiny_config(**fields)
+    number = sum(weight.numel() for weight in Seq2SeqTransformerForConditionalGeneration(config).parameters())
+    card = " ".join(card_of(CardFacts(), config).split())
+    assert f"{number:,} parameters. {text}" in card or f" {number / 1e6:.1f} M parameters. {text}" in card
+
+
+def test_facts_come_back_from_the_file_they_are_written_to(tmp_path: Path) -> None:
+    path = tmp_path / "model_card.yaml"
+    path.write_text(FULL.to_yaml(), encoding="utf-8")
+    assert read_facts(path) == FULL
+    path.write_text(CardFacts().to_yaml(), encoding="utf-8")
+    assert read_facts(path) == CardFacts()
+    path.write_text("", encoding="utf-8")
+    assert read_facts(path) == CardFacts()
+
+
+def test_a_command_of_several_lines_can_be_read_in_the_file() -> None:
+    assert CardFacts(command="a \\\n  b").to_yaml() == "command: |-\n  a \\\n    b\n"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"licence": "mit"}, r"`licence` in here must be a fact of a card, but is none\. Nearest: license"),
+        ({"updates": "many"}, r"here must hold facts of the right types, but does not: .*updates"),
+        ({"source_languages": "en"}, r"here must hold facts of the right types, but does not: .*source_languages"),
+        ({"scores": [{"bleu": 1.0}]}, r"Each of `scores` in here must have a `test_set`.* but one has bleu instead"),
+        ({"scores": [{"test_set": "x"}]}, r"at least one of bleu, chrf, ter, exact_match, but one has test_set"),
+        ({"examples": [["a", "b"]]}, r"Each of `examples` in here must be a source, .* but one has 2 texts instead"),
+    ],
+)
+def test_what_is_wrong_with_facts_is_named(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_facts(values, "here")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", r"`.*facts.yaml` must be valid YAML, but is not"),
+        ("- a", r"must be a mapping of facts, but is a list"),
+    ],
+)
+def test_a_file_of_facts_that_is_none_is_named(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "facts.yaml").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_facts(tmp_path / "facts.yaml")
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*")), ids=lambda path: path.name)
+def test_the_cards_of_this_repository_are_made_by_the_same_code(path: Path) -> None:
+    """Run scripts/render_model_cards.py after a change."""
+    assert path.with_suffix(".md").read_text(encoding="utf-8") == render(path.with_suffix(".yaml"))

@@ -1,0 +1,177 @@
+"""A folder that is saved for the Hub loads with and without the package; one that is only saved carries nothing."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset
+from hub.fresh_process import run_python
+from reference.tiny_models import tiny_model
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    DataCollatorForSeq2Seq,
+    MarianConfig,
+    MarianMTModel,
+    PreTrainedTokenizerFast,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+)
+
+from hf_seq2seq import Seq2SeqTransformerModel
+from hf_seq2seq.hub import CardFacts, save_for_hub
+
+
+CODE = {"configuration_seq2seq_transformer.py", "modeling_seq2seq_transformer.py"}
+PUBLISHED = CODE | {
+    *("README.md", "config.json", "generation_config.json", "model.safetensors"),
+    *("tokenizer.json", "tokenizer_config.json"),
+}
+
+LOAD_AND_REPORT = """
+import json, sys
+import torch
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
+folder, report, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+tokenizer = AutoTokenizer.from_pretrained(folder, **settings)
+inputs = tokenizer(["a b c", "d"], padding=True, return_tensors="pt")
+found = [auto.from_pretrained(folder, **settings) for auto in (AutoConfig, AutoModel, AutoModelForSeq2SeqLM)]
+model = found[-1]
+torch.save({
+    "ids": inputs["input_ids"],
+    "classes": [type(one).__name__ for one in found],
+    "modules": [type(one).__module__ for one in found],
+    "weights": model.state_dict(),
+    "generated": model.generate(**inputs, max_new_tokens=6),
+    "settings": model.generation_config.num_beams,
+}, report)
+if len(sys.argv) > 4:
+    model.save_pretrained(sys.argv[4])
+    tokenizer.save_pretrained(sys.argv[4])
+"""
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "config.json").read_text())  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def model(letter_tokenizer: PreTrainedTokenizerFast) -> Any:
+    return tiny_model(vocab_size=len(letter_tokenizer), position_embedding_type="learned")
+
+
+@pytest.fixture
+def published(model: Any, letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> Path:
+    save_for_hub(model, letter_tokenizer, tmp_path / "published")
+    return tmp_path / "published"
+
+
+def assert_loaded(report: Path, model: Any, tokenizer: PreTrainedTokenizerFast, module: str) -> None:
+    found = torch.load(report)
+    inputs = tokenizer(["a b c", "d"], padding=True, return_tensors="pt")
+    assert torch.equal(found["ids"], inputs["input_ids"])
+    head = "Seq2SeqTransformerForConditionalGeneration"
+    assert found["classes"] == ["Seq2SeqTransformerConfig", "Seq2SeqTransformerModel", head]
+    assert all(name.startswith(module) for name in found["modules"])
+    assert all(torch.equal(weight, model.state_dict()[name]) for name, weight in found["weights"].items())
+    assert torch.equal(found["generated"], model.generate(**inputs, max_new_tokens=6))
+    assert found["settings"] == 4
+
+
+def test_a_published_folder_holds_what_belongs_to_the_model_and_nothing_else(published: Path) -> None:
+    assert names(published) == PUBLISHED
+
+
+def test_a_published_folder_loads_where_the_package_is_not(
+    published: Path,
+    model: Any,
+    letter_tokenizer: PreTrainedTokenizerFast,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """https://github.com/huggingface/transformers/issues/29714; and what is saved there loads once more."""
+    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
+    trust = json.dumps({"trust_remote_code": True})
+    for folder, again in ((published, tmp_path / "again"), (tmp_path / "again", tmp_path / "and_again")):
+        run_python(LOAD_AND_REPORT, folder, tmp_path / "report", trust, again, package=False)
+        assert_loaded(tmp_path / "report", model, letter_tokenizer, "transformers_modules.")
+
+
+def test_with_the_package_a_published_folder_loads_its_classes_and_asks_nothing(
+    published: Path, model: Any, letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    ended = run_python(LOAD_AND_REPORT, published, tmp_path / "report", "{}", package=True)
+    assert_loaded(tmp_path / "report", model, letter_tokenizer, "hf_seq2seq.")
+    assert "custom code" not in ended.stdout + ended.stderr
+
+
+def test_a_model_that_is_only_saved_carries_no_code(published: Path, model: Any, tmp_path: Path) -> None:
+    """Not after it was published either, nor loaded from where it was."""
+    for number, one in enumerate((model, AutoModelForSeq2SeqLM.from_pretrained(published))):
+        folder = tmp_path / str(number)
+        one.save_pretrained(folder)
+        assert names(folder) == {"config.json", "generation_config.json", "model.safetensors"}
+        assert "auto_map" not in config_of(folder)
+
+
+def test_a_model_without_a_head_carries_its_code_too(
+    letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    model = Seq2SeqTransformerModel(tiny_model(vocab_size=len(letter_tokenizer)).config)
+    model.carries_code = True
+    model.save_pretrained(tmp_path)
+    assert names(tmp_path) >= CODE
+    assert config_of(tmp_path)["auto_map"]["AutoModel"] == "modeling_seq2seq_transformer.Seq2SeqTransformerModel"
+
+
+def test_one_line_makes_the_stock_trainer_carry_the_code(
+    model: Any, letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
+    model.carries_code = True
+    pairs = Dataset.from_list([{"input_ids": [4, 5, 2], "labels": [6, 2]}] * 2)
+    args = Seq2SeqTrainingArguments(str(tmp_path / "out"), max_steps=1, report_to="none", use_cpu=True)
+    collator = DataCollatorForSeq2Seq(letter_tokenizer, model=model)
+    trainer = Seq2SeqTrainer(model, args, collator, pairs, processing_class=letter_tokenizer)
+    trainer.train()
+    trainer.save_model()
+    for folder in (tmp_path / "out", tmp_path / "out" / "checkpoint-1"):
+        assert names(folder) >= CODE
+    model.config.use_cache = True  # which this trainer switches off
+    trust = json.dumps({"trust_remote_code": True})
+    run_python(LOAD_AND_REPORT, tmp_path / "out", tmp_path / "report", trust, package=False)
+    assert_loaded(tmp_path / "report", model.eval(), letter_tokenizer, "transformers_modules.")
+
+
+def test_a_foreign_model_is_refused(letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    marian: Any = MarianMTModel(MarianConfig(vocab_size=30, pad_token_id=0, d_model=16, encoder_layers=1))
+    with pytest.raises(
+        TypeError, match=r"`model` must be a model of hf_seq2seq, but is a MarianMTModel instead\. Merge"
+    ):
+        save_for_hub(marian, letter_tokenizer, tmp_path / "published")
+    assert not (tmp_path / "published").exists()
+
+
+def test_a_folder_that_holds_something_is_left_alone(
+    model: Any, letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(ValueError, match=r"`.*` must be a new or empty folder, but holds 'thesis.tex'"):
+        save_for_hub(model, letter_tokenizer, tmp_path)
+    assert names(tmp_path) == {"thesis.tex"}
+    assert not model.carries_code
+
+
+def test_the_card_names_the_tokenizer_and_where_to_load_from(
+    model: Any, letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    save_for_hub(model, letter_tokenizer, tmp_path / "a", card=CardFacts(license="mit"), repo_id="me/letters")
+    card = (tmp_path / "a" / "README.md").read_text()
+    assert "30 tokens (WordLevel)" in card
+    assert 'Translator.from_pretrained("me/letters")' in card
+    assert "license: mit" in card

@@ -1,0 +1,449 @@
+"""Publishing over HTTP, to a server that speaks as the Hub does, and loading from there."""
+
+import json
+import logging
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hub.fresh_process import run_python
+from hub.server import READ_TOKEN, STRANGER_TOKEN, TOKEN, LocalHub
+from hub.test_publishing import CODE, LOAD_AND_REPORT, PUBLISHED, assert_loaded
+from huggingface_hub import ModelCard, model_info
+from reference.tiny_models import tiny_model
+from reference.tiny_runs import command_line, tiny_settings
+from transformers import PreTrainedTokenizerFast
+
+from hf_seq2seq import Translator
+from hf_seq2seq.hub import CardFacts, push
+from hf_seq2seq.loading import load_model
+from hf_seq2seq.training import parse_arguments, run_training
+
+
+REPO = "tester/letters"
+GIT = {".gitattributes"}
+
+
+@pytest.fixture
+def model(letter_tokenizer: PreTrainedTokenizerFast) -> Any:
+    return tiny_model(vocab_size=len(letter_tokenizer))
+
+
+@pytest.fixture
+def folder(model: Any, letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> Path:
+    """A run's folder: the model, and what must not be published."""
+    folder = tmp_path / "run"
+    model.save_pretrained(folder)
+    letter_tokenizer.save_pretrained(folder)
+    (folder / "model_card.yaml").write_text("license: mit\nsource_languages: [en]\n")
+    others = (".lock", "training_args.bin", "training_settings.json", "optimizer.pt", "train.en", "notes.md", ".env")
+    for name in (*others, "checkpoint-1/optimizer.pt", "checkpoint-1/model.safetensors", "runs/events"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("secret")
+    return folder
+
+
+def state_of(folder: Path) -> dict[Path, tuple[int, bytes]]:
+    return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()}
+
+
+def command(*arguments: object, environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    words = [sys.executable, "-m", "hf_seq2seq", *map(str, arguments)]
+    return subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+
+
+def assert_names_no_token(*texts: str) -> None:
+    for token in (TOKEN, READ_TOKEN, STRANGER_TOKEN, "hf_wrong"):
+        assert not any(token in text for text in texts)
+
+
+def test_what_was_pushed_loads_by_its_name_where_the_package_is_not(
+    folder: Path,
+    model: Any,
+    letter_tokenizer: PreTrainedTokenizerFast,
+    hub_server: LocalHub,
+    hub_environment: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    before = state_of(folder)
+    pushed = command("push", folder, REPO, "--private", "--target-language", "de", environment=hub_environment)
+    assert pushed.returncode == 0, pushed.stderr
+    assert state_of(folder) == before
+    assert pushed.stdout.startswith(f"Uploaded to {hub_server.url}/{REPO}:\n  README.md ")
+    assert "The card says nothing of: data, scores on a test set." in pushed.stdout
+    assert "  hf-seq2seq translate tester/letters\n" in pushed.stdout
+    assert_names_no_token(pushed.stdout, pushed.stderr)
+
+    assert hub_server.repositories["model", REPO].private
+    sent = hub_server.files(REPO)
+    assert sent.keys() == PUBLISHED | GIT
+    assert sent["model.safetensors"] == (folder / "model.safetensors").read_bytes()
+    assert not any(b"secret" in content for content in sent.values())
+    data: Any = ModelCard(sent["README.md"].decode()).data
+    assert (data.license, data.language) == ("mit", ["en", "de"])
+
+    trust = json.dumps({"trust_remote_code": True})
+    run_python(LOAD_AND_REPORT, REPO, tmp_path / "report", trust, package=False, environment=hub_environment)
+    assert_loaded(tmp_path / "report", model, letter_tokenizer, "transformers_modules.")
+    translated = subprocess.run(
+        [sys.executable, "-m", "hf_seq2seq", "translate", REPO],
+        env=hub_environment,
+        input="a b c\n",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert translated.returncode == 0, translated.stderr
+    assert translated.stdout.rstrip("\n") == Translator(model, letter_tokenizer)("a b c")
+    assert hub_server.unknown == []
+
+
+def test_the_examples_of_a_card_run_as_they_stand(
+    folder: Path, model: Any, letter_tokenizer: PreTrainedTokenizerFast, hub_in_process: LocalHub
+) -> None:
+    push(folder, REPO, card=CardFacts(examples=[["a b", "c", "d"]]))
+    card = hub_in_process.files(REPO)["README.md"].decode()
+    alone, with_package = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    generated = model.generate(**letter_tokenizer(["a b"], return_tensors="pt"))
+    expected = letter_tokenizer.batch_decode(generated, skip_special_tokens=True)
+    assert run_python(alone, package=False).stdout == f"{expected}\n"
+    assert run_python(with_package, package=True).stdout == f"{Translator(model, letter_tokenizer)(['a b'])}\n"
+
+
+def test_a_dry_run_asks_the_hub_nothing(folder: Path, hub_in_process: LocalHub) -> None:
+    published = push(folder, REPO, dry_run=True)
+    assert published.files.keys() == PUBLISHED
+    assert published.files["model.safetensors"] == (folder / "model.safetensors").stat().st_size
+    assert published.url == f"{hub_in_process.url}/{REPO}"
+    assert hub_in_process.requests == []
+
+
+def test_a_name_alone_is_one_s_own_repository(folder: Path, hub_in_process: LocalHub) -> None:
+    assert push(folder, "letters").repo_id == REPO
+    assert 'Translator.from_pretrained("tester/letters")' in hub_in_process.files(REPO)["README.md"].decode()
+
+
+def test_a_second_push_sends_what_has_changed(folder: Path, hub_in_process: LocalHub) -> None:
+    push(folder, REPO)
+    first = hub_in_process.repositories["model", REPO].branches["main"].sha
+    hub_in_process.requests.clear()
+    push(folder, REPO)
+    assert hub_in_process.repositories["model", REPO].branches["main"].sha == first
+    push(folder, REPO, card=CardFacts(license="apache-2.0"))
+    assert b"license: apache-2.0" in hub_in_process.files(REPO)["README.md"]
+    assert hub_in_process.asked("PUT", "/storage/") == []
+
+
+def test_a_readme_in_the_folder_is_the_card(folder: Path, hub_in_process: LocalHub) -> None:
+    (folder / "README.md").write_text("# Mine\n")
+    push(folder, REPO)
+    assert hub_in_process.files(REPO)["README.md"] == b"# Mine\n"
+
+
+def test_a_revision_is_pushed_and_loaded(
+    folder: Path, letter_tokenizer: PreTrainedTokenizerFast, hub_in_process: LocalHub
+) -> None:
+    push(folder, REPO)
+    other = tiny_model(1, vocab_size=len(letter_tokenizer))
+    other.save_pretrained(folder)
+    other_tokenizer = deepcopy(letter_tokenizer)
+    other_tokenizer.model_max_length = 77
+    other_tokenizer.save_pretrained(folder)
+    push(folder, REPO, revision="v2")
+    assert hub_in_process.files(REPO) != hub_in_process.files(REPO, "v2")
+    weight = "lm_head.weight"
+    for revision, expected in (("v2", other), (None, tiny_model(vocab_size=len(letter_tokenizer)))):
+        translator = Translator.from_pretrained(REPO, revision=revision, device="cpu")
+        assert torch.equal(translator.model.state_dict()[weight], expected.state_dict()[weight])
+        is_other = translator.tokenizer.model_max_length == 77
+        assert is_other == (revision == "v2")
+    with pytest.raises(OSError, match=r"`tester/letters` must be .* the Hub did not give it at revision 'v3' \("):
+        load_model(REPO, revision="v3")
+
+
+@pytest.mark.parametrize(
+    ("token", "repo_id", "message"),
+    [
+        ("hf_wrong", REPO, r"Writing to `tester/letters` needs a token that the Hub accepts.*Run `hf auth login`"),
+        (READ_TOKEN, REPO, r"`tester/letters` must be a repository that your token may write to, but the Hub refuses"),
+        (STRANGER_TOKEN, REPO, r"`tester/letters` must be a repository that your token may write to"),
+        (TOKEN, "a b/c", r"`repo_id` must be NAME or OWNER/NAME, .* but is 'a b/c' instead\."),
+        ("hf_wrong", "letters", r"Writing to `letters` needs a token that the Hub accepts"),
+    ],
+)
+def test_who_may_not_write_is_told_what_to_do(
+    token: str, repo_id: str, message: str, folder: Path, hub_in_process: LocalHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", token)
+    before = state_of(folder)
+    with pytest.raises((OSError, ValueError), match=message) as caught:
+        push(folder, repo_id)
+    assert_names_no_token(str(caught.value))
+    assert "\n" not in str(caught.value)
+    assert state_of(folder) == before
+    assert ("model", REPO) not in hub_in_process.repositories
+
+
+def test_without_a_token_the_command_ends_with_one_line(folder: Path, hub_environment: dict[str, str]) -> None:
+    del hub_environment["HF_TOKEN"]
+    ended = command("push", folder, REPO, environment=hub_environment)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("Error: Writing to `tester/letters` needs a token that the Hub accepts")
+    assert ended.stderr.count("\n") == 1
+
+
+def cut_upload(hub: LocalHub) -> None:
+    hub.fail("PUT", "/storage/", times=None, cut_request=1000)
+
+
+def cut_commit(hub: LocalHub) -> None:
+    hub.fail("POST", "/commit/", cut_request=1000)
+
+
+def cut_answer(hub: LocalHub) -> None:
+    """The commit is made, but nobody is told."""
+    hub.fail("POST", "/commit/", cut_response=0)
+
+
+def busy(hub: LocalHub) -> None:
+    hub.fail("POST", "/preupload/", times=None, status=429, retry_after=0)
+
+
+def busy_at_once(hub: LocalHub) -> None:
+    hub.fail("POST", "/api/repos/create", status=429, retry_after=0)
+
+
+def broken(hub: LocalHub) -> None:
+    hub.fail("POST", "/commit/", status=500)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (
+            cut_upload,
+            r"The connection to the Hub must last, but broke off \(\w+Error: .*\)\. Run the same command again",
+        ),
+        (
+            cut_commit,
+            r"The connection to the Hub must last, but broke off \(\w+Error: .*\)\. Run the same command again",
+        ),
+        (
+            cut_answer,
+            r"The connection to the Hub must last, but broke off \(\w+Error: .*\)\. Run the same command again",
+        ),
+        (busy, r"The Hub must not be asked so often for now, .* \(429\)\. Wait a while\. Run the same command again"),
+        (busy_at_once, r"The Hub must not be asked so often for now, .* \(429\)\. Wait a while\."),
+        (broken, r"The Hub must answer, but failed \(500\) with `tester/letters`\. Run the same command again"),
+    ],
+)
+def test_a_push_that_broke_off_leaves_the_folder_alone_and_is_completed_by_another(
+    fault: Callable[[LocalHub], None],
+    message: str,
+    folder: Path,
+    hub_in_process: LocalHub,
+    waits: list[float],
+) -> None:
+    before = state_of(folder)
+    fault(hub_in_process)
+    with pytest.raises(OSError, match=message) as caught:
+        push(folder, REPO)
+    assert_names_no_token(str(caught.value))
+    assert "http" not in str(caught.value)
+    assert state_of(folder) == before
+    hub_in_process.heal()
+    push(folder, REPO)
+    assert hub_in_process.files(REPO).keys() == PUBLISHED | GIT
+    assert state_of(folder) == before
+
+
+def test_weights_that_have_arrived_are_not_sent_again(folder: Path, hub_in_process: LocalHub) -> None:
+    broken(hub_in_process)
+    with pytest.raises(OSError, match="failed"):
+        push(folder, REPO)
+    assert len(hub_in_process.asked("PUT", "/storage/")) == 1
+    push(folder, REPO)
+    assert len(hub_in_process.asked("PUT", "/storage/")) == 1
+
+
+@pytest.mark.parametrize("status", [429, 500])
+def test_a_fault_that_passes_is_not_told(
+    status: int, folder: Path, hub_in_process: LocalHub, waits: list[float]
+) -> None:
+    hub_in_process.fail("POST", "/preupload/", status=status)
+    push(folder, REPO)
+    assert waits
+    assert hub_in_process.files(REPO).keys() == PUBLISHED | GIT
+
+
+def test_offline_is_said(folder: Path, hub_in_process: LocalHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(OSError, match=r"The Hub must be reachable, but HF_HUB_OFFLINE says not to use the network\."):
+        push(folder, REPO)
+
+
+def test_a_card_that_the_hub_does_not_take_is_told_in_its_words(folder: Path, hub_in_process: LocalHub) -> None:
+    (folder / "README.md").write_text("---\nlicense: [\n---\n# Mine\n")
+    with pytest.raises((OSError, ValueError), match=r"[Ii]nvalid|refuses"):
+        push(folder, REPO)
+
+
+def test_what_is_to_be_private_is_not_sent_to_a_public_repository(folder: Path, hub_in_process: LocalHub) -> None:
+    hub_in_process.add_repository(REPO, {})
+    with pytest.raises(
+        ValueError, match=r"`tester/letters` must be private as was asked, but is a public repository\."
+    ):
+        push(folder, REPO, private=True)
+    assert hub_in_process.files(REPO).keys() <= GIT
+
+
+def test_a_folder_that_is_no_model_reaches_no_hub(tmp_path: Path, hub_in_process: LocalHub) -> None:
+    with pytest.raises(FileNotFoundError, match=r"`.*missing` must be a model's folder, but there is none\. Check"):
+        push(tmp_path / "missing", REPO)
+    with pytest.raises(FileNotFoundError, match=r"`.*` must be a model's folder, with config.json"):
+        push(tmp_path, REPO)
+    assert hub_in_process.requests == []
+
+
+# The model's own push_to_hub
+
+
+def test_a_model_pushes_itself_with_code_and_card(
+    model: Any, letter_tokenizer: PreTrainedTokenizerFast, hub_in_process: LocalHub, tmp_path: Path
+) -> None:
+    model.push_to_hub(REPO, tags=["letters"])
+    letter_tokenizer.push_to_hub(REPO)
+    sent = hub_in_process.files(REPO)
+    assert sent.keys() == PUBLISHED | GIT
+    card = sent["README.md"].decode()
+    assert "the Transformer of [Vaswani et al. (2017)]" in card
+    assert ModelCard(card).data.to_dict()["tags"] == ["hf_seq2seq", "seq2seq_transformer", "letters"]
+    assert not model.carries_code
+    run_python(LOAD_AND_REPORT, REPO, tmp_path / "report", '{"trust_remote_code": true}', package=False)
+    assert_loaded(tmp_path / "report", model, letter_tokenizer, "transformers_modules.")
+
+
+def test_a_card_that_a_repository_has_is_kept(model: Any, hub_in_process: LocalHub) -> None:
+    hub_in_process.add_repository(REPO, {"README.md": b"# Mine\n"})
+    model.push_to_hub(REPO)
+    assert hub_in_process.files(REPO)["README.md"].endswith(b"# Mine\n")
+    assert hub_in_process.files(REPO).keys() >= CODE
+
+
+def test_saving_with_push_to_hub_carries_code_and_card(model: Any, hub_in_process: LocalHub, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path / "letters", push_to_hub=True, repo_id=REPO)
+    sent = hub_in_process.files(REPO)
+    assert sent.keys() >= CODE | {"README.md", "model.safetensors"}
+    assert "auto_map" in json.loads(sent["config.json"])
+    assert b"the Transformer of [Vaswani et al. (2017)]" in sent["README.md"]
+
+
+# The trainer
+
+
+def train(folder: Path, **settings: object) -> None:
+    given = tiny_settings(folder) | {"output_dir": str(folder / "out"), "push_to_hub": True, "hub_model_id": REPO}
+    run_training(*parse_arguments(command_line(given | settings)))
+
+
+def test_a_run_publishes_its_model_with_code_and_card(tmp_path: Path, hub_in_process: LocalHub) -> None:
+    train(tmp_path, hub_private_repo=True)
+    assert hub_in_process.repositories["model", REPO].private
+    sent = hub_in_process.files(REPO)
+    assert sent.keys() == PUBLISHED | GIT
+    assert sent["model.safetensors"] == (tmp_path / "out" / "model.safetensors").read_bytes()
+    assert not (tmp_path / "out" / "README.md").exists()
+    assert not CODE & {path.name for path in (tmp_path / "out").iterdir()}
+    card = sent["README.md"].decode()
+    assert "6 updates (1.20 epochs) on 60 pairs in " in card
+    assert "hf-seq2seq train --tokenizer_kind char" in card
+    assert "| `learning_rate` | 0.01 |" in card
+    (bleu,) = [one for one in model_info(REPO).card_data.eval_results or [] if one.metric_type == "bleu"]  # type: ignore[union-attr]
+    assert bleu.dataset_split == "validation"
+    assert str(tmp_path) not in card
+    newest = next(hub_in_process.repositories["model", REPO].branches["main"].history())
+    assert newest.title == "End of training"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "extra"), [("end", set()), ("checkpoint", {"last-checkpoint"}), ("all_checkpoints", {"checkpoint-6"})]
+)
+def test_a_run_publishes_as_its_strategy_says(
+    strategy: str, extra: set[str], tmp_path: Path, hub_in_process: LocalHub
+) -> None:
+    train(tmp_path, hub_strategy=strategy, hub_always_push=True)
+    roots = {name.split("/")[0] for name in hub_in_process.files(REPO)}
+    assert roots - PUBLISHED - GIT - {"checkpoint-3"} == extra
+
+
+def test_publishing_changes_nothing_in_a_run(tmp_path: Path, hub_in_process: LocalHub) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    train(tmp_path / "a", hub_always_push=True)
+    train(tmp_path / "b", push_to_hub=False)
+    a, b = ((tmp_path / name / "out" / "model.safetensors").read_bytes() for name in "ab")
+    assert a == b
+
+
+def test_a_checkpoint_that_cannot_be_sent_is_told_and_training_goes_on(
+    tmp_path: Path, hub_in_process: LocalHub, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub_in_process.fail("POST", "/commit/", status=500)
+    with caplog.at_level(logging.WARNING, logger="hf_seq2seq"):
+        train(tmp_path)
+    assert "A checkpoint was not sent to the Hub: The Hub must answer, but failed (500)" in caplog.text
+    assert hub_in_process.files(REPO).keys() == PUBLISHED | GIT
+
+
+def test_a_trained_model_that_cannot_be_sent_is_kept_and_its_way_out_works(
+    tmp_path: Path, hub_in_process: LocalHub
+) -> None:
+    hub_in_process.fail("POST", "/commit/", status=500)
+    with pytest.raises(
+        OSError, match=r"failed \(500\) .* The model is saved: `hf-seq2seq push .*` publishes it"
+    ) as caught:
+        train(tmp_path, hub_strategy="end")
+    (words,) = re.findall("`hf-seq2seq push (.*?) (.*?)`", str(caught.value))
+    push(*words)
+    assert hub_in_process.files(REPO).keys() == PUBLISHED | GIT
+    assert "| `learning_rate` | 0.01 |" in hub_in_process.files(REPO)["README.md"].decode()
+
+
+def test_a_run_without_the_right_token_ends_before_it_trains(
+    tmp_path: Path, hub_in_process: LocalHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    with pytest.raises(OSError, match=r"Writing to `tester/letters` needs a token that the Hub accepts"):
+        train(tmp_path)
+    assert not (tmp_path / "out" / "model.safetensors").exists()
+
+
+# A data set of the Hub
+
+
+def test_a_model_is_trained_on_a_data_set_of_the_hub(
+    hub_server: LocalHub, hub_environment: dict[str, str], tmp_path: Path
+) -> None:
+    rows = [f'{{"translation": {{"en": "one {word}", "de": "eins {word}"}}}}' for word in "abcdefgh"]
+    hub_server.add_repository(
+        "tester/numbers",
+        {"train.jsonl": "\n".join(rows).encode(), "validation.jsonl": "\n".join(rows[:2]).encode()},
+        repo_type="dataset",
+        private=True,
+    )
+    tiny = ("--d_model=16", "--encoder_layers=1", "--decoder_layers=1", "--vocab_size=280", "--max_steps=1")
+    columns = ("--source_column", "translation.en", "--target_column", "translation.de")
+    name = ("--dataset_name", "tester/numbers", "--validation_split", "validation")
+    ended = command("train", *name, *columns, "--output_dir", tmp_path / "out", *tiny, environment=hub_environment)
+    assert ended.returncode == 0, ended.stderr
+    assert "On 2 of 2 validation pairs:" in ended.stdout
+    assert "datasets:\n- tester/numbers\n" in (tmp_path / "out" / "model_card.yaml").read_text()
+    assert_names_no_token(
+        ended.stdout, ended.stderr, *(t.decode(errors="replace") for _, t in state_of(tmp_path / "out").values())
+    )
