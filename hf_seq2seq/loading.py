@@ -148,6 +148,11 @@ def _load_config_fields(path_or_repo: PathLike, revision: str | None) -> dict[st
     folder = Path(path_or_repo)
     if folder.is_dir():
         is_whole = (folder / "config.json").exists() and any((folder / name).exists() for name in _WEIGHTS)
+        if not is_whole and (folder / "model.bin").exists() and list(folder.glob("*_vocabulary.json")):
+            raise FileNotFoundError(
+                f"`{path_or_repo}` must be a model's folder for the backend torch, but is an export for CTranslate2. "
+                "Run it with `--backend ctranslate2`."
+            )
         if not is_whole:
             found = sorted(path.name for path in folder.iterdir())
             raise FileNotFoundError(

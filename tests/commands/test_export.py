@@ -27,6 +27,9 @@ def test_a_ctranslate2_model_is_written_and_described(source: Path, command: Com
     output = tmp_path / "ct2"
     status, out, err = command("export", "ctranslate2", source, output)
     assert (status, err) == (0, "")
+    status, _, error = command("translate", output)
+    assert status == 1
+    assert "is an export for CTranslate2. Run it with `--backend ctranslate2`" in error
     result = ctranslate2.Translator(str(output)).translate_batch([["a", "b", "</s>"]], max_decoding_length=5)
     assert result[0].hypotheses[0]
     assert AutoTokenizer.from_pretrained(output)("a b")["input_ids"] == [4, 5, 2]

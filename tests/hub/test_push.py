@@ -116,6 +116,19 @@ def test_the_examples_of_a_card_run_as_they_stand(
     assert run_python(with_package, package=True).stdout == f"{Translator(model, letter_tokenizer)(['a b'])}\n"
 
 
+def test_the_examples_of_the_readme_load_by_name(
+    folder: Path, model: Any, letter_tokenizer: PreTrainedTokenizerFast, hub_in_process: LocalHub
+) -> None:
+    push(folder, REPO)
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    examples = [text.replace("YOU/my-model", REPO) for text in re.findall(r"```python\n(.*?)```", readme, re.DOTALL)]
+    with_package, alone = (example for example in examples if REPO in example)
+    generated = model.generate(**letter_tokenizer(["A dog runs."], return_tensors="pt"))
+    expected = letter_tokenizer.batch_decode(generated, skip_special_tokens=True)
+    assert run_python(alone, package=False).stdout == f"{expected}\n"
+    assert run_python(with_package, package=True).stdout == f"{Translator(model, letter_tokenizer)('A dog runs.')}\n"
+
+
 def test_a_dry_run_asks_the_hub_nothing(folder: Path, hub_in_process: LocalHub) -> None:
     published = push(folder, REPO, dry_run=True)
     assert published.files.keys() == PUBLISHED
