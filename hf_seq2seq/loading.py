@@ -6,11 +6,13 @@ Only safetensors files are read, since a pickle file can run code, and code that
 import json
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
+from huggingface_hub.errors import HfHubHTTPError, StrictDataclassError
+from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # as transformers takes it
 from safetensors import SafetensorError
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
@@ -23,6 +25,13 @@ from .modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGenera
 logger = logging.getLogger(__name__)
 
 PathLike = str | os.PathLike[str]
+
+_NAMES_OF_CODE = {
+    "attn_implementation",
+    "_attn_implementation",
+    "_attn_implementation_internal",
+    "experts_implementation",
+}
 
 _WEIGHTS = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)  # one file, or the table of contents of several
 
@@ -174,7 +183,13 @@ def _load_config_fields(path_or_repo: PathLike, revision: str | None) -> dict[st
             f"The `model_type` in the config.json of `{path_or_repo}` must be "
             f"{Seq2SeqTransformerConfig.model_type!r}, but is {model_type!r} instead. Name a model of this package."
         )
-    return fields
+    if fields.get("quantization_config") is not None:
+        raise ValueError(
+            f"The config.json of `{path_or_repo}` must have no `quantization_config`, but has one. Quantized weights "
+            "are not read here: take the model that they were made of, or export that with `hf-seq2seq export`."
+        )
+    # Which kernels compute is for whoever runs the model to say.
+    return {name: value for name, value in fields.items() if name not in _NAMES_OF_CODE}
 
 
 def _check_weights(path_or_repo: PathLike, revision: str | None) -> None:
@@ -224,9 +239,34 @@ def _no_such_place(path_or_repo: PathLike, kind: str, revision: str | None, erro
     at_revision = "" if revision is None else f" at revision {revision!r}"
     return FileNotFoundError(
         f"`{path_or_repo}` must be the folder of a {kind}, or the name of a repository on the Hub, but is no folder, "
-        f"and the Hub did not give it{at_revision} ({_first_line(error)}). Check the path for a typing error."
+        f"and the Hub did not give it{at_revision} ({_explain(error)})."
     )
 
 
-def _first_line(error: Exception) -> str:
+def _explain(error: BaseException) -> str:
+    """Says why the Hub did not give something, and what to do, by what its client raised first."""
+    causes = list(_causes(error))
+    statuses = [cause.response.status_code for cause in causes if isinstance(cause, HfHubHTTPError)]
+    status = statuses[-1] if statuses else None
+    if status in (401, 403, 404):
+        return (
+            f"{_first_line(error)} It says so of private ones too: check the name for a typing error, or sign in with "
+            "`hf auth login`"
+        )
+    if status == 429:
+        return "it must not be asked so often for now: wait a while, and run the same command again"
+    if status is not None:
+        return f"it answered {status}: run the same command again later"
+    if any(isinstance(cause, httpx.TransportError) for cause in causes):
+        return "it could not be reached: check the network, or the path for a typing error"
+    return f"{_first_line(error)} Check the path for a typing error"
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -404,12 +404,13 @@ class Seq2SeqTransformerPreTrainedModel(PreTrainedModel):
     def _keys_to_ignore_on_save(self, names: set[str]) -> None:
         """Ignores what the base class sets, which are the names that classes list: ours list none."""
 
-    def save_pretrained(  # type: ignore[override]  # which lists what `kwargs` takes
+    def save_pretrained(
         self,
         save_directory: str | os.PathLike[str],
         is_main_process: bool = True,
         state_dict: dict[str, Any] | None = None,
         push_to_hub: bool = False,
+        *args: Any,
         **kwargs: Any,
     ) -> None:
         """Saves as the base class does; the code goes along where it was loaded so or is asked for.
@@ -419,14 +420,23 @@ class Seq2SeqTransformerPreTrainedModel(PreTrainedModel):
             is_main_process: Whether this process writes.
             state_dict: The weights, where they are not the model's own.
             push_to_hub: Whether what is saved goes to the Hub too.
+            *args: See there.
             **kwargs: See there.
+
+        Raises:
+            ValueError: If the code is to go along, but is not here: that of a subclass which is not registered.
         """
         carries_code = self.carries_code or push_to_hub or self.is_remote_code()
+        if carries_code and type(self).__module__ != __name__ and not self.is_remote_code():
+            raise ValueError(
+                "A model that carries its code must be of a class of this file, or registered, but "
+                f"{type(self).__name__} is neither. Call its `register_for_auto_class`."
+            )
         before = vars(self.config).pop("auto_map", None)
         if carries_code:
             self.config.auto_map = dict(_AUTO_MAP)
         try:
-            super().save_pretrained(save_directory, is_main_process, state_dict, push_to_hub, **kwargs)
+            super().save_pretrained(save_directory, is_main_process, state_dict, push_to_hub, *args, **kwargs)
         finally:
             vars(self.config).pop("auto_map", None)
             if before is not None:

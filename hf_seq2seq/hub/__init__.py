@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .card import CardFacts, make_card
     from .publishing import Publication, push, save_for_hub
+    from .stock_trainer import prepare_trainer
 
 
 # Imported when first asked for: a card needs no tokenizer, and training without the Hub needs neither.
@@ -14,6 +15,7 @@ _LAZY = {
     "CardFacts": ".card",
     "Publication": ".publishing",
     "make_card": ".card",
+    "prepare_trainer": ".stock_trainer",
     "push": ".publishing",
     "save_for_hub": ".publishing",
 }
@@ -25,4 +27,4 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_LAZY[name], __name__), name)
 
 
-__all__ = ["CardFacts", "Publication", "make_card", "push", "save_for_hub"]
+__all__ = ["CardFacts", "Publication", "make_card", "prepare_trainer", "push", "save_for_hub"]

@@ -300,8 +300,13 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
     )
     use_cache: bool = _option("The config's use_cache of the saved model; training needs no cache.", True)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled, as a trainer does into training_args.bin: all but the token."""
+        return vars(self) | {"hub_token": None}
+
     def __post_init__(self) -> None:
         self.given = changed_fields(self)  # before the others are derived from them
+        self.given.pop("hub_token", None)
         if self.tokens_per_batch is not None and self.tokens_per_batch < 1:
             raise ValueError(f"`tokens_per_batch` must be at least 1, but is {self.tokens_per_batch} instead.")
         if not 0 <= self.label_smoothing_factor < 1:

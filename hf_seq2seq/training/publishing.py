@@ -78,6 +78,17 @@ class PublishingTrainer(Seq2SeqTrainer):
         if self.hub_model_id is None:
             self.init_hf_repo(token=token, private=private)
         self.save_model(_internal_call=True)
+        return self.publish_saved(commit_message, blocking, token, revision, **facts)
+
+    def publish_saved(
+        self,
+        commit_message: str | None = "End of training",
+        blocking: bool = True,
+        token: str | None = None,
+        revision: str | None = None,
+        **facts: Any,
+    ) -> Any:
+        """Publishes the model that is in `output_dir`; see `push_to_hub`."""
         if not self.is_world_process_zero():
             return None
         self._finish_current_push()
@@ -141,6 +152,7 @@ class PublishingTrainer(Seq2SeqTrainer):
                 folder_path=folder,
                 path_in_repo="last-checkpoint" if self.args.hub_strategy == HubStrategy.CHECKPOINT else folder.name,
                 commit_message=f"{message}, checkpoint",
+                ignore_patterns=["training_args.bin"],  # tells of this machine, and nobody needs it to go on
                 revision=self.args.hub_revision,
             )
 

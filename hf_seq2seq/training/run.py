@@ -125,7 +125,7 @@ def _run(
         folder.write_text(FACTS_FILE, trainer.card.to_yaml())
         folder.write(RESULTS_FILE, results)
     if training_args.push_to_hub:
-        trainer.push_to_hub()
+        trainer.publish_saved()
     return results
 
 

@@ -19,8 +19,8 @@ from transformers import (
     Seq2SeqTrainingArguments,
 )
 
-from hf_seq2seq import Seq2SeqTransformerModel
-from hf_seq2seq.hub import CardFacts, save_for_hub
+from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration, Seq2SeqTransformerModel
+from hf_seq2seq.hub import CardFacts, prepare_trainer, save_for_hub
 
 
 CODE = {"configuration_seq2seq_transformer.py", "modeling_seq2seq_transformer.py"}
@@ -133,19 +133,40 @@ def test_one_line_makes_the_stock_trainer_carry_the_code(
     model: Any, letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
-    model.carries_code = True
     pairs = Dataset.from_list([{"input_ids": [4, 5, 2], "labels": [6, 2]}] * 2)
     args = Seq2SeqTrainingArguments(str(tmp_path / "out"), max_steps=1, report_to="none", use_cpu=True)
     collator = DataCollatorForSeq2Seq(letter_tokenizer, model=model)
     trainer = Seq2SeqTrainer(model, args, collator, pairs, processing_class=letter_tokenizer)
+    prepare_trainer(trainer)
     trainer.train()
     trainer.save_model()
     for folder in (tmp_path / "out", tmp_path / "out" / "checkpoint-1"):
         assert names(folder) >= CODE
+    trainer.hub_model_id = "me/letters"  # type: ignore[assignment]
+    trainer.create_model_card()
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "1 updates (1.00 epochs)" in card
+    assert 'from_pretrained("me/letters", trust_remote_code=True)' in card
     model.config.use_cache = True  # which this trainer switches off
     trust = json.dumps({"trust_remote_code": True})
     run_python(LOAD_AND_REPORT, tmp_path / "out", tmp_path / "report", trust, package=False)
     assert_loaded(tmp_path / "report", model.eval(), letter_tokenizer, "transformers_modules.")
+
+
+def test_saving_takes_what_the_base_class_takes(model: Any, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path, True, None, False, "1KB")
+    assert (tmp_path / "model.safetensors.index.json").exists()
+
+
+def test_a_subclass_whose_code_is_elsewhere_does_not_carry_that_of_its_base(model: Any, tmp_path: Path) -> None:
+    class Mine(Seq2SeqTransformerForConditionalGeneration):  # type: ignore[misc, unused-ignore]
+        pass
+
+    mine = Mine(model.config)
+    mine.save_pretrained(tmp_path / "saved")
+    mine.carries_code = True
+    with pytest.raises(ValueError, match=r"but Mine is neither\. Call its `register_for_auto_class`"):
+        mine.save_pretrained(tmp_path / "carried")
 
 
 def test_a_foreign_model_is_refused(letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:

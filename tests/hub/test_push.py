@@ -390,7 +390,11 @@ def test_a_run_publishes_its_model_with_code_and_card(tmp_path: Path, hub_in_pro
 def test_a_run_publishes_as_its_strategy_says(
     strategy: str, extra: set[str], tmp_path: Path, hub_in_process: LocalHub
 ) -> None:
-    train(tmp_path, hub_strategy=strategy, hub_always_push=True)
+    train(tmp_path, hub_strategy=strategy, hub_always_push=True, hub_token=TOKEN)
+    sent = hub_in_process.files(REPO)
+    assert not any("training_args.bin" in name for name in sent)
+    saved = [path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert not any(TOKEN.encode() in content for content in (*sent.values(), *saved))
     roots = {name.split("/")[0] for name in hub_in_process.files(REPO)}
     assert roots - PUBLISHED - GIT - {"checkpoint-3"} == extra
 
@@ -400,8 +404,9 @@ def test_publishing_changes_nothing_in_a_run(tmp_path: Path, hub_in_process: Loc
     (tmp_path / "b").mkdir()
     train(tmp_path / "a", hub_always_push=True)
     train(tmp_path / "b", push_to_hub=False)
-    a, b = ((tmp_path / name / "out" / "model.safetensors").read_bytes() for name in "ab")
-    assert a == b
+    for file in ("model.safetensors", "config.json", "generation_config.json"):
+        a, b = ((tmp_path / name / "out" / file).read_bytes() for name in "ab")
+        assert a == b, file
 
 
 def test_a_checkpoint_that_cannot_be_sent_is_told_and_training_goes_on(

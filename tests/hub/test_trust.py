@@ -158,6 +158,46 @@ def test_a_table_of_contents_that_is_wrong_is_named(index: str, message: str, fo
         load_model(folder)
 
 
+def test_a_config_from_elsewhere_picks_no_kernels(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    foreign = {"attn_implementation": "someone/kernels", "trust_remote_code": True}
+    (folder / "config.json").write_text(json.dumps(config | foreign))
+    assert load_model(folder).config._attn_implementation == "sdpa"
+    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "bitsandbytes"}}))
+    with pytest.raises(ValueError, match="must have no `quantization_config`, but has one"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ({"status": 429, "retry_after": 0}, "must not be asked so often for now: wait a while"),
+        ({"status": 500}, "it answered 500: run the same command again later"),
+        ({"cut_response": 0}, "could not be reached: check the network"),
+        ({}, "check the name for a typing error, or sign in with `hf auth login`"),
+    ],
+)
+def test_why_the_hub_does_not_give_a_model_is_told(
+    fault: dict[str, Any],
+    reason: str,
+    folder: Path,
+    hub_in_process: LocalHub,
+    waits: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    push(folder, "tester/m", private=True)
+    if fault:
+        for method in ("GET", "HEAD"):
+            hub_in_process.fail(method, "/resolve/", times=None, **fault)
+    else:
+        monkeypatch.delenv("HF_TOKEN")
+    with pytest.raises(
+        OSError, match=r"`tester/m` must be the folder of a model, or the name of a repository"
+    ) as caught:
+        load_model("tester/m")
+    assert reason in str(caught.value)
+
+
 def test_a_folder_has_no_revisions(folder: Path) -> None:
     for load in (load_model, load_tokenizer, Translator.from_pretrained):
         with pytest.raises(ValueError, match="`revision` must be left out for a folder, but is 'v1' for"):
