@@ -17,7 +17,9 @@ from hf_seq2seq.commands.translate import (
     DtypeOption,
     LengthPenaltyOption,
     ModelArgument,
+    RevisionOption,
     check_output,
+    check_revision,
     open_output,
     progress_bar,
     search_options,
@@ -53,8 +55,10 @@ def evaluate(
     backend: BackendOption = Backend.torch,
     device: DeviceOption = None,
     dtype: DtypeOption = None,
+    revision: RevisionOption = None,
 ) -> None:
     """Score a model's translations against references: sacreBLEU's BLEU, chrF and TER, and exact matches."""
+    check_revision(revision, backend)
     from hf_seq2seq.data.reading import read_lines
     from hf_seq2seq.inference.translator import Translator
 
@@ -69,13 +73,13 @@ def evaluate(
 
     from hf_seq2seq.training.metrics import compare, score
 
-    def load(name: str) -> Translator:
+    def load(name: str, revision: str | None = None) -> Translator:
         return Translator.from_pretrained(
-            name, device=device, dtype=dtype, batch_tokens=batch_tokens, backend=backend.value
+            name, device=device, dtype=dtype, batch_tokens=batch_tokens, backend=backend.value, revision=revision
         )
 
     options = search_options(beam_size=beam_size, length_penalty=length_penalty)
-    translator = load(model)
+    translator = load(model, revision)
     if against is not None and rival is None:
         rival = _load_rival(load, against)  # before anything is translated, since it may be a typing error
     translations = _translate_all(translator, sources, options)

@@ -27,6 +27,7 @@ def push(
     license: Annotated[str | None, typer.Option(help='The model\'s licence, such as "cc-by-4.0".')] = None,
     data: Annotated[str | None, typer.Option(help="What it was trained on, in a sentence or two.")] = None,
     data_license: Annotated[str | None, typer.Option(help="The licence of that data.")] = None,
+    intended_use: Annotated[str | None, typer.Option(help="What the model is for, in a sentence or two.")] = None,
     hardware: Annotated[str | None, typer.Option(help="What it was trained on: the machine.")] = None,
     scores: Annotated[Path | None, typer.Option(help="A file that `hf-seq2seq evaluate --json` printed.")] = None,
     test_set: Annotated[str | None, typer.Option(help="The name of what was translated for these scores.")] = None,
@@ -34,7 +35,8 @@ def push(
     """Upload a trained model to the Hugging Face Hub: weights, configs, tokenizer, code and model card, nothing else.
 
     The folder stays as it is. The card tells what its model_card.yaml holds, which `hf-seq2seq train` begins, and what
-    the options say; a README.md in the folder takes its place. Sign in with `hf auth login` first.
+    the options say; a README.md in the folder takes its place. Without such options a card that the repository has is
+    kept. Sign in with `hf auth login` first.
     """
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
@@ -48,17 +50,31 @@ def push(
         "license": license,
         "data": data,
         "data_license": data_license,
+        "intended_use": intended_use,
         "hardware": hardware,
     }
     given = {name: value for name, value in named.items() if value}
-    _check_card_is_used(folder, [*given, *(["scores"] if scores else [])])
-    card = replace(publishing.facts_in(folder), **given)
+    facts = publishing.facts_in(folder)
     if scores is not None or test_set is not None:
-        card.scores = [*card.scores, _read_scores(scores, test_set)]
+        given["scores"] = [*facts.scores, *_read_scores(scores, test_set)]
+    _check_card_is_used(folder, list(given))
+    card = replace(facts, **given)
     published = publishing.push(
-        folder, repo_id, card=card, private=True if private else None, revision=revision, dry_run=dry_run
+        folder,
+        repo_id,
+        card=card if given else None,
+        private=True if private else None,
+        revision=revision,
+        dry_run=dry_run,
     )
-    typer.echo(_summary(published, card, folder, revision, dry_run))
+    lines = [
+        *_list_files(published, revision, dry_run),
+        *_describe_card(published, card, folder, may_be_kept=dry_run and not given),
+    ]
+    if not dry_run:
+        branch = "" if revision is None else f" --revision {shlex.quote(revision)}"
+        lines += ["Translate with it anywhere:", f"  hf-seq2seq translate {shlex.quote(published.repo_id)}{branch}"]
+    typer.echo("\n".join(lines))
 
 
 def _check_card_is_used(folder: Path, given: list[str]) -> None:
@@ -69,7 +85,7 @@ def _check_card_is_used(folder: Path, given: list[str]) -> None:
         )
 
 
-def _read_scores(path: Path | None, test_set: str | None) -> dict[str, Any]:
+def _read_scores(path: Path | None, test_set: str | None) -> list[dict[str, Any]]:
     if path is None or test_set is None:
         given, missing = ("--scores", "--test-set") if test_set is None else ("--test-set", "--scores")
         raise ValueError(f"`{missing}` must be given together with `{given}`, but is not.")
@@ -79,7 +95,7 @@ def _read_scores(path: Path | None, test_set: str | None) -> dict[str, Any]:
         raise ValueError(
             f"`--scores` must be what `hf-seq2seq evaluate --json` printed, but {path} is no JSON."
         ) from error
-    from hf_seq2seq.hub.card import METRICS
+    from hf_seq2seq.hub.card import METRICS, make_facts
 
     names = ["num_sentences", *METRICS, *(f"{metric}_signature" for metric in METRICS)]
     scores = {name: found[name] for name in names if isinstance(found, dict) and name in found}
@@ -88,29 +104,41 @@ def _read_scores(path: Path | None, test_set: str | None) -> dict[str, Any]:
             f"`--scores` must be what `hf-seq2seq evaluate --json` printed, but {path} holds none of "
             f"{', '.join(METRICS)}."
         )
-    return {"test_set": test_set, **scores}
+    return make_facts({"scores": [{"test_set": test_set, **scores}]}, f"`{path}`").scores
 
 
-def _summary(published: "Publication", card: "CardFacts", folder: Path, revision: str | None, dry_run: bool) -> str:
+def _list_files(published: "Publication", revision: str | None, dry_run: bool) -> list[str]:
     branch = "" if revision is None else f", branch {revision}"
     heading = f"{published.url}{branch}"
     width = max(map(len, published.files))
-    lines = [f"This would be uploaded to {heading}; nothing was sent." if dry_run else f"Uploaded to {heading}:"]
-    lines += [f"  {name:<{width}}  {_size(size)}" for name, size in published.files.items()]
-    unsaid = {
-        "languages": bool(card.source_languages and card.target_languages),
-        "licence": card.license is not None,
-        "data": card.data is not None,
-        "scores on a test set": any(scores.get("split") != "validation" for scores in card.scores),
-    }
-    missing = [name for name, is_said in unsaid.items() if not is_said]
+    return [
+        f"This would be uploaded to {heading}; nothing was sent." if dry_run else f"Uploaded to {heading}:",
+        *(f"  {name:<{width}}  {_size(size)}" for name, size in published.files.items()),
+    ]
+
+
+def _describe_card(published: "Publication", card: "CardFacts", folder: Path, *, may_be_kept: bool) -> list[str]:
+    """Returns lines that tell which card is there now, and what one that was made leaves open."""
     if (folder / "README.md").is_file():
-        lines.append(f"The card is {folder / 'README.md'}.")
-    elif missing:
+        return [f"The card is {folder / 'README.md'}."]
+    if "README.md" not in published.files:
+        return ["The card there is kept; give card options to write it anew."]
+    lines = []
+    if may_be_kept:
+        lines.append("A card that is there already would be kept, not replaced; give card options to write it anew.")
+    said = {
+        "languages": card.source_languages and card.target_languages,
+        "licence": card.license,
+        "data": card.data,
+        "the data's licence": card.data_license,
+        "hardware": card.hardware,
+        "intended use": card.intended_use,
+        "scores on a test set": [scores for scores in card.scores if scores.get("split") != "validation"],
+    }
+    missing = [name for name, value in said.items() if not value]
+    if missing:
         lines.append(f"The card says nothing of: {', '.join(missing)}. See `hf-seq2seq push --help`.")
-    if not dry_run:
-        lines += ["Translate with it anywhere:", f"  hf-seq2seq translate {shlex.quote(published.repo_id)}"]
-    return "\n".join(lines)
+    return lines
 
 
 def _size(num_bytes: int) -> str:

@@ -55,6 +55,9 @@ DtypeOption = Annotated[
 BackendOption = Annotated[
     Backend, typer.Option(help="ctranslate2 for a folder that `hf-seq2seq export ctranslate2` wrote.")
 ]
+RevisionOption = Annotated[
+    str | None, typer.Option(help="Branch, tag or commit of MODEL on the Hub; by default main.")
+]
 SplitLanguageOption = Annotated[
     str | None,
     typer.Option(
@@ -98,12 +101,14 @@ def translate(
     backend: BackendOption = Backend.torch,
     device: DeviceOption = None,
     dtype: DtypeOption = None,
+    revision: RevisionOption = None,
 ) -> None:
     """Translate lines of text with a trained model.
 
     Each line in is one line out, a blank one for a blank one, in UTF-8. Translations appear as they are made. Started
     on several devices by torchrun or `accelerate launch`, the processes share the lines of a file.
     """
+    check_revision(revision, backend)
     windows = _read_windows(input_file, max(1, batch_tokens // 2))
     check_output(output_file, input_file)
     ranks = _Ranks(input_file, device)
@@ -111,7 +116,12 @@ def translate(
     from hf_seq2seq.inference.translator import Translator
 
     translator = Translator.from_pretrained(
-        model, device=ranks.device, dtype=dtype, batch_tokens=batch_tokens, backend=backend.value
+        model,
+        device=ranks.device,
+        dtype=dtype,
+        batch_tokens=batch_tokens,
+        backend=backend.value,
+        revision=revision,
     )
     options: dict[str, Any] = {"scores": scores, "attention": alignments, "prefix": prefix}
     options |= search_options(
@@ -293,6 +303,15 @@ def search_options(**options: Any) -> "SearchOptions":
     """Return the options that were given."""
     given: Any = {name: value for name, value in options.items() if value is not None}
     return given  # type: ignore[no-any-return]
+
+
+def check_revision(revision: str | None, backend: Backend) -> None:
+    """Raise ValueError if a revision is named of what is no repository."""
+    if revision is not None and backend is Backend.ctranslate2:
+        raise ValueError(
+            "`--revision` must be left out with `--backend ctranslate2`, which reads a folder, but is "
+            f"{revision!r} instead."
+        )
 
 
 def check_output(output_file: Path | None, *input_files: Path | None) -> None:

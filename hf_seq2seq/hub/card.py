@@ -5,6 +5,8 @@ What is not known is left out. Vaswani et al. (2017) is what an architecture is 
 
 import difflib
 import json
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -14,7 +16,8 @@ import torch
 import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from huggingface_hub.dataclasses import strict
-from huggingface_hub.errors import StrictDataclassError
+from huggingface_hub.errors import HFValidationError, StrictDataclassError
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # not in its list of exports
 
 from hf_seq2seq.configuration_seq2seq_transformer import _PAPER_ROWS, Seq2SeqTransformerConfig
 from hf_seq2seq.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
@@ -25,6 +28,22 @@ FACTS_FILE = "model_card.yaml"  # in a model's folder: what `hf-seq2seq train` k
 TEMPLATE = Path(__file__).with_name("model_card_template.md.jinja")
 
 METRICS = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "exact_match": "exact match"}
+
+_COUNT = "a whole number of at least 0"
+_NUMBER = "a finite number of at least 0"
+
+# What messages call the types of the facts.
+_RULES = {
+    str: "a text",
+    str | None: "a text",
+    list[str]: "a list of texts",
+    dict[str, str]: "a mapping of names to texts",
+    dict[str, Any]: "a mapping of names to values",
+    int | None: _COUNT,
+    float | int | None: _NUMBER,
+    list[dict[str, Any]]: "a list of mappings",
+    list[list[str]]: "a list of lists of texts",
+}
 
 # What tells nothing of an architecture: sizes of vocabularies, which a card names apart, ids of tokens, and decoding.
 _NO_ARCHITECTURE = {
@@ -58,11 +77,12 @@ class CardFacts:
         data: What it was trained on, in Markdown.
         datasets: Names of those data sets that are on the Hub.
         data_license: The licence of the data.
-        base_model: Name on the Hub of the model that it was trained further from.
+        base_model: Name on the Hub of the model that it was trained further from; a path is left out of the card.
         tokenizer: Number and kind of its tokens.
         command: The command or commands that make the model.
         hyperparameters: Settings of the training by name.
         hardware: What it was trained on.
+        versions: Versions of the libraries it was trained with, by name, such as "torch".
         num_pairs: Number of training pairs.
         num_target_tokens: Number of tokens of their target sides.
         updates: Number of updates.
@@ -93,6 +113,7 @@ class CardFacts:
     command: str | None = None
     hyperparameters: dict[str, Any] = field(default_factory=dict)
     hardware: str | None = None
+    versions: dict[str, str] = field(default_factory=dict)
     num_pairs: int | None = None
     num_target_tokens: int | None = None
     updates: int | None = None
@@ -119,23 +140,25 @@ def make_facts(values: Mapping[str, Any], place: str) -> CardFacts:
         place: What holds them, as it is called in messages.
 
     Raises:
-        ValueError: If a name or the type of a value is wrong, or a score or example is not as it must be.
+        ValueError: If a name or the type of a value is wrong, a number is negative or not finite, or a score or
+            example is not as it must be.
     """
-    known = [field.name for field in fields(CardFacts)]
-    for name in values:
-        if name not in known:
-            near = difflib.get_close_matches(str(name), known, n=3) or known
+    types = {field.name: field.type for field in fields(CardFacts)}
+    for name, value in values.items():
+        if name not in types:
+            near = difflib.get_close_matches(str(name), types, n=3) or types
             raise ValueError(f"`{name}` in {place} must be a fact of a card, but is none. Nearest: {', '.join(near)}.")
-    try:
-        facts = CardFacts(**values)
-    except StrictDataclassError as error:
-        raise ValueError(f"{place} must hold facts of the right types, but does not: {error.__cause__}") from error
+        rule = _RULES[types[name]]
+        _check(_is_fact(name, value, rule), f"`{name}` in {place}", rule, value)
+    facts = CardFacts(**values)
     for scores in facts.scores:
         if not isinstance(scores.get("test_set"), str) or not scores.keys() & METRICS.keys():
             raise ValueError(
                 f"Each of `scores` in {place} must have a `test_set`, the name of what was translated, and at least "
                 f"one of {', '.join(METRICS)}, but one has {', '.join(scores) or 'nothing'} instead."
             )
+        for name, value in scores.items():
+            _check_score(name, value, place)
     for example in facts.examples:
         if len(example) != 3:
             raise ValueError(
@@ -143,6 +166,33 @@ def make_facts(values: Mapping[str, Any], place: str) -> CardFacts:
                 f"{len(example)} texts instead."
             )
     return facts
+
+
+def _is_fact(name: str, value: Any, rule: str) -> bool:
+    try:
+        CardFacts(**{name: value})
+    except StrictDataclassError:
+        return False
+    return value is None or rule not in (_COUNT, _NUMBER) or _is_number(value)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value) and value >= 0
+
+
+def _check_score(name: str, value: Any, place: str) -> None:
+    what = f"`{name}` of `scores` in {place}"
+    if name in METRICS:
+        _check(_is_number(value), what, _NUMBER, value)
+    elif name == "num_sentences":
+        _check(type(value) is int and value >= 0, what, _COUNT, value)
+    elif name in ("note", "dataset", "split", *(f"{metric}_signature" for metric in METRICS)):
+        _check(isinstance(value, str), what, "a text", value)
+
+
+def _check(is_right: bool, what: str, rule: str, value: Any) -> None:
+    if not is_right:
+        raise ValueError(f"{what} must be {rule}, but is {value!r:.100} instead.")
 
 
 def read_facts(path: PathLike) -> CardFacts:
@@ -169,6 +219,7 @@ def make_card(facts: CardFacts, config: Seq2SeqTransformerConfig, *, repo_id: st
         config: Its config.
         repo_id: Where it is loaded from; a card without it does not tell how to use the model.
     """
+    base_model = facts.base_model if _is_on_hub(facts.base_model) else None
     name = (repo_id or "").split("/")[-1]
     title = facts.title or name or "Seq2SeqTransformer"
     languages = list(dict.fromkeys(facts.source_languages + facts.target_languages))
@@ -180,7 +231,7 @@ def make_card(facts: CardFacts, config: Seq2SeqTransformerConfig, *, repo_id: st
         pipeline_tag=facts.task,
         tags=["hf_seq2seq", config.model_type],
         datasets=facts.datasets or None,
-        base_model=facts.base_model,
+        base_model=base_model,
         metrics=metrics or None,
         model_name=(name or title) if metrics else None,
         eval_results=_eval_results(facts) or None,
@@ -188,9 +239,11 @@ def make_card(facts: CardFacts, config: Seq2SeqTransformerConfig, *, repo_id: st
     texts: Any = {
         "title": title,
         "facts": facts,
+        "base_model": base_model,
         "repo_id": repo_id,
         "sample": json.dumps(facts.examples[0][0] if facts.examples else "A text.", ensure_ascii=False),
         "architecture": _architecture(config),
+        "fence": _fence(facts.command or ""),
         "hyperparameters": [(name, _cell(value)) for name, value in facts.hyperparameters.items()],
         "progress": _progress(facts),
         "score_tables": [_score_table(scores) for scores in facts.scores],
@@ -275,13 +328,28 @@ def _progress(facts: CardFacts) -> list[str]:
     if facts.updates is not None:
         epochs = "" if facts.epochs is None else f" ({facts.epochs:.2f} epochs)"
         pairs = "" if facts.num_pairs is None else f" on {facts.num_pairs:,} pairs"
-        seconds = "" if facts.seconds is None else f" in {facts.seconds:,.0f} s, evaluations included"
+        decimals = 1 if (facts.seconds or 0) < 10 else 0
+        seconds = "" if facts.seconds is None else f" in {facts.seconds:,.{decimals}f} s, evaluations included"
         sentences.append(f"{facts.updates:,} updates{epochs}{pairs}{seconds}.")
     if facts.num_target_tokens is not None:
         sentences.append(f"The training targets have {facts.num_target_tokens:,} tokens.")
     if facts.target_tokens_per_second is not None:
         sentences.append(f"That is {facts.target_tokens_per_second:,.0f} real target tokens a second.")
     return sentences
+
+
+def _is_on_hub(base_model: str | None) -> bool:
+    """Tells whether a model's name can be one on the Hub: a path is of one machine, and nobody else's business."""
+    try:
+        validate_repo_id(base_model)
+    except HFValidationError:
+        return False
+    return not Path(str(base_model)).exists()
+
+
+def _fence(text: str) -> str:
+    """Returns the backticks that a text is put between as code: more than it has itself."""
+    return "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 0)
 
 
 def _cell(value: Any) -> str:

@@ -22,7 +22,7 @@ def hub_errors(repo_id: str, *, way_out: str = RUN_AGAIN) -> Iterator[None]:
 
     Raises:
         OSError: If the Hub refuses or fails, or cannot be reached, **or**
-        ValueError: If the repository's name is none.
+        ValueError: If the repository's name or the token is none.
     """
     try:
         yield
@@ -30,6 +30,12 @@ def hub_errors(repo_id: str, *, way_out: str = RUN_AGAIN) -> Iterator[None]:
         raise ValueError(
             f"`repo_id` must be NAME or OWNER/NAME, of letters, digits, `-`, `_` and `.`, but is {repo_id!r} instead."
         ) from error
+    except UnicodeEncodeError:
+        # Only the token goes into a header; the error holds it.
+        raise ValueError(
+            "The token must be ASCII, but has other characters. Run `hf auth login` with the token as the Hub shows "
+            "it, or set HF_TOKEN."
+        ) from None
     except OfflineModeIsEnabled as error:
         raise OSError(
             "The Hub must be reachable, but HF_HUB_OFFLINE says not to use the network. Unset it, and run the same "

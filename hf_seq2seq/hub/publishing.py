@@ -6,7 +6,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from huggingface_hub import HfApi, constants
+import yaml
+from huggingface_hub import HfApi, ModelCard, constants
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # not in its list of exports
 from transformers import PreTrainedTokenizerBase, TrainerState
 
@@ -14,7 +15,7 @@ from hf_seq2seq.loading import PathLike, load_model, load_tokenizer
 from hf_seq2seq.modeling_seq2seq_transformer import Seq2SeqTransformerPreTrainedModel
 from hf_seq2seq.saving import new_folder
 
-from .card import FACTS_FILE, CardFacts, make_card, read_facts
+from .card import FACTS_FILE, CardFacts, make_card, make_facts, read_facts
 from .errors import RUN_AGAIN, hub_errors
 
 
@@ -25,10 +26,10 @@ README = "README.md"  # the card, as the Hub calls it
 class Publication:
     """What `push` uploaded, or would upload.
 
-    Args:
+    Attributes:
         repo_id: The repository, with its owner where it is known.
         url: Its address.
-        files: Name and size in bytes of each file.
+        files: Name and size in bytes of each file; README.md is not among them where the card there was kept.
     """
 
     repo_id: str
@@ -95,24 +96,26 @@ def push(
     """Uploads the model of a folder to the Hub, as `save_for_hub` saves it, in one commit.
 
     Nothing else in the folder is uploaded, such as checkpoints, logs or settings, and nothing in it is changed. A
-    README.md in it becomes the card as it stands; else one is made, anew with each push.
+    README.md in it becomes the card as it stands. Else one is made where `card` is given or the repository has none.
 
     Args:
         folder: A model's folder with its tokenizer.
         repo_id: The repository, OWNER/NAME, or NAME for one of your own. It is made if there is none.
-        card: What the card tells; by default what `facts_in` finds in the folder.
+        card: What the card tells. By default a card that the repository has is kept, and one that is made tells what
+            `facts_in` finds in the folder.
         private: Whether a new repository is private; by default as its owner's settings say.
         revision: The branch, which is made if there is none; by default "main".
         token: By default the one that `hf auth login` or HF_TOKEN gave.
         commit_message: What the commit is called.
-        dry_run: Whether nothing is sent.
+        dry_run: Whether nothing is sent, and the Hub not asked either.
         way_out: What an error advises where the fault lies with the Hub or the connection.
 
     Raises:
         OSError: If a file is missing or the Hub refuses, fails or cannot be reached, **or**
-        ValueError: If the folder holds no whole model of this package, `repo_id` is no name, or the repository is
-            public and `private` asks for another.
+        ValueError: If the folder holds no whole model of this package, its README.md is no card, `repo_id` or
+            `revision` is no name, or the repository is public and `private` asks for another.
     """
+    _check_branch(revision)
     api = HfApi(token=token, library_name="hf_seq2seq")
     with hub_errors(repo_id, way_out=way_out):
         validate_repo_id(repo_id)
@@ -121,15 +124,16 @@ def push(
     with TemporaryDirectory(prefix="hf_seq2seq_") as temporary:
         staged = Path(temporary) / "model"
         stage(folder, staged, repo_id=repo_id, card=card)
-        files = {path.name: path.stat().st_size for path in sorted(staged.iterdir())}
         if not dry_run:
             upload(
                 *(api, staged, repo_id),
                 private=private,
                 revision=revision,
                 commit_message=commit_message,
+                keeps_card=card is None and not (Path(folder) / README).is_file(),
                 way_out=way_out,
             )
+        files = {path.name: path.stat().st_size for path in sorted(staged.iterdir())}
     return Publication(repo_id, f"{constants.ENDPOINT}/{repo_id}", files)
 
 
@@ -144,14 +148,17 @@ def stage(folder: PathLike, staged: Path, *, repo_id: str, card: CardFacts | Non
 
     Raises:
         OSError: If a file is missing, or cannot be written, **or**
-        ValueError: If the folder holds no whole model of this package.
+        ValueError: If the folder holds no whole model of this package, or its README.md is no card.
     """
     if not Path(folder).is_dir():
         raise FileNotFoundError(f"`{folder}` must be a model's folder, but there is none. Check the path.")
+    own_card = Path(folder) / README
+    if own_card.is_file():
+        _check_card(own_card)
     facts = facts_in(folder) if card is None else card
     save_for_hub(load_model(folder), load_tokenizer(folder), staged, card=facts, repo_id=repo_id)
-    if (Path(folder) / README).is_file():
-        shutil.copyfile(Path(folder) / README, staged / README)
+    if own_card.is_file():
+        shutil.copyfile(own_card, staged / README)
 
 
 def upload(
@@ -162,11 +169,13 @@ def upload(
     private: bool | None,
     revision: str | None,
     commit_message: str,
+    keeps_card: bool = False,
     way_out: str = RUN_AGAIN,
 ) -> None:
     """Uploads all of a folder, and makes the repository and the branch where there are none.
 
-    The arguments are those of `push`, and so are the errors.
+    The arguments are those of `push`, and so are the errors. With `keeps_card` the card is removed from the folder,
+    and not sent, where the branch has one.
     """
     with hub_errors(repo_id, way_out=way_out):
         api.create_repo(repo_id, private=private, exist_ok=True)
@@ -177,6 +186,8 @@ def upload(
             )
         if revision is not None:
             api.create_branch(repo_id, branch=revision, exist_ok=True)
+        if keeps_card and api.file_exists(repo_id, README, revision=revision):
+            (staged / README).unlink()
         api.upload_folder(repo_id=repo_id, folder_path=staged, commit_message=commit_message, revision=revision)
 
 
@@ -184,7 +195,7 @@ def facts_in(folder: PathLike) -> CardFacts:
     """Returns what a folder tells of its model: model_card.yaml, or the updates in a checkpoint's trainer_state.json.
 
     Raises:
-        ValueError: If model_card.yaml is not as it must be.
+        ValueError: If one of them is not as it must be.
     """
     path = Path(folder) / FACTS_FILE
     if path.exists():
@@ -192,8 +203,24 @@ def facts_in(folder: PathLike) -> CardFacts:
     path = Path(folder) / "trainer_state.json"
     if path.exists():
         state = TrainerState.load_from_json(str(path))
-        return CardFacts(updates=state.global_step, epochs=state.epoch)
+        return make_facts({"updates": state.global_step, "epochs": state.epoch}, f"`{path}`")
     return CardFacts()
+
+
+def _check_branch(revision: str | None) -> None:
+    if revision is not None and (not revision.strip() or revision.startswith("refs/")):
+        raise ValueError(f"`revision` must be the name of a branch, such as 'v2', but is {revision!r} instead.")
+
+
+def _check_card(path: Path) -> None:
+    try:
+        ModelCard.load(path)
+    except (ValueError, TypeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"`{path}` must be a model card, UTF-8 text with valid YAML between its first two `---`, but is none: "
+            f"{reason}"
+        ) from error
 
 
 def _describe_tokenizer(tokenizer: Any) -> str:

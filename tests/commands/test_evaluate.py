@@ -89,6 +89,24 @@ def test_another_system_is_compared_by_paired_bootstrap(
         assert "bs:1000" in comparison[name]["signature"]
 
 
+def test_the_revision_is_the_model_s_and_not_its_rival_s(
+    model_folder: Path, files: list[object], command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def from_pretrained(model: str, *, revision: str | None, **_: object) -> Translator:
+        asked.append((model, revision))
+        return translator
+
+    translator = Translator.from_pretrained(model_folder, device="cpu")
+    monkeypatch.setattr(Translator, "from_pretrained", from_pretrained)
+    assert command("evaluate", "me/m", *files, "--revision", "v2", "--against", "me/m")[0] == 0
+    assert asked == [("me/m", "v2"), ("me/m", None)]
+    status, _, err = command("evaluate", "me/m", *files, "--revision", "v2", "--backend", "ctranslate2")
+    assert status == 1
+    assert "Error: `--revision` must be left out with `--backend ctranslate2`" in err
+
+
 def test_a_file_to_compare_with_must_have_as_many_lines(
     model_folder: Path, files: list[object], command: Command, tmp_path: Path
 ) -> None:

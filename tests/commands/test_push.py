@@ -32,9 +32,7 @@ def pushed(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     def push(folder: Path, repo_id: str, **settings: Any) -> publishing.Publication:
         asked.append({"folder": folder, "repo_id": repo_id, **settings})
-        return publishing.Publication(
-            repo_id, f"https://hub/{repo_id}", {"config.json": 999, "a": 1000, "b": 2_500_000}
-        )
+        return publishing.Publication(repo_id, f"https://hub/{repo_id}", {"README.md": 999, "a": 1000, "b": 2_500_000})
 
     monkeypatch.setattr(publishing, "push", push)
     return asked
@@ -45,10 +43,17 @@ def test_a_dry_run_lists_what_would_be_sent_where(folder: Path, command: Command
     assert status == 0
     first, *rest = out.splitlines()
     assert first == "This would be uploaded to https://huggingface.co/me/m, branch v2; nothing was sent."
-    files = dict(line.split(maxsplit=1) for line in rest[:-1])
+    files = dict(line.split(maxsplit=1) for line in rest[:-2])
     assert files["modeling_seq2seq_transformer.py"].endswith(" kB")
     assert len(files) == 8
-    assert rest[-1].startswith("The card says nothing of: languages, licence, data, scores on a test set. See")
+    assert rest[-2:] == [
+        "A card that is there already would be kept, not replaced; give card options to write it anew.",
+        "The card says nothing of: languages, licence, data, the data's licence, hardware, intended use, scores on a "
+        "test set. See `hf-seq2seq push --help`.",
+    ]
+    _, out, _ = command("push", folder, "me/m", "--dry-run", "--license", "mit")
+    assert "would be kept" not in out
+    assert "nothing of: languages, data, the data's licence" in out
 
 
 def test_the_options_are_the_card_s_and_override_the_file(
@@ -57,7 +62,7 @@ def test_the_options_are_the_card_s_and_override_the_file(
     (folder / "model_card.yaml").write_text("license: mit\nhardware: one abacus\nupdates: 3\n")
     (tmp_path / "scores.json").write_text(json.dumps({"bleu": 1.0, "bleu_signature": "x", "comparison": {}}))
     languages = ("--source-language", "en", "--target-language", "de", "--target-language", "fr")
-    data = ("--license", "cc0-1.0", "--data", "Letters.", "--data-license", "CC0")
+    data = ("--license", "cc0-1.0", "--data", "Letters.", "--data-license", "CC0", "--intended-use", "Fun.")
     scores = ("--scores", tmp_path / "scores.json", "--test-set", "Letters")
     status, out, _ = command("push", folder, "me/m", "--private", *languages, *data, *scores)
     assert status == 0
@@ -74,6 +79,7 @@ def test_the_options_are_the_card_s_and_override_the_file(
             license="cc0-1.0",
             data="Letters.",
             data_license="CC0",
+            intended_use="Fun.",
             hardware="one abacus",
             updates=3,
             scores=[{"test_set": "Letters", "bleu": 1.0, "bleu_signature": "x"}],
@@ -81,25 +87,38 @@ def test_the_options_are_the_card_s_and_override_the_file(
     }
     assert out.splitlines() == [
         "Uploaded to https://hub/me/m:",
-        "  config.json  999 bytes",
-        "  a            1.0 kB",
-        "  b            2.5 MB",
+        "  README.md  999 bytes",
+        "  a          1.0 kB",
+        "  b          2.5 MB",
         "Translate with it anywhere:",
         "  hf-seq2seq translate me/m",
     ]
 
 
-def test_without_options_the_card_is_the_file_s(folder: Path, command: Command, pushed: list[dict[str, Any]]) -> None:
+def test_without_options_no_card_is_given(folder: Path, command: Command, pushed: list[dict[str, Any]]) -> None:
     (folder / "model_card.yaml").write_text("hardware: one abacus\n")
-    assert command("push", folder, "me/m")[0] == 0
-    assert pushed[0]["card"] == CardFacts(hardware="one abacus")
+    status, out, _ = command("push", folder, "me/m")
+    assert status == 0
+    assert pushed[0]["card"] is None  # so that one that is there is kept
     assert pushed[0]["private"] is None  # as the owner's settings say
+    assert "The card says nothing of: languages, licence, data, the data's licence, intended use, scores" in out
+
+
+def test_the_translate_command_that_is_named_reads_what_was_pushed(
+    folder: Path, command: Command, pushed: list[dict[str, Any]]
+) -> None:
+    _, out, _ = command("push", folder, "me/m", "--revision", "v2")
+    assert out.endswith("Translate with it anywhere:\n  hf-seq2seq translate me/m --revision v2\n")
 
 
 def test_the_updates_of_a_checkpoint_are_known(folder: Path, command: Command, pushed: list[dict[str, Any]]) -> None:
     (folder / "trainer_state.json").write_text('{"global_step": 7, "epoch": 1.5}')
-    assert command("push", folder, "me/m")[0] == 0
-    assert pushed[0]["card"] == CardFacts(updates=7, epochs=1.5)
+    assert command("push", folder, "me/m", "--license", "mit")[0] == 0
+    assert pushed[0]["card"] == CardFacts(license="mit", updates=7, epochs=1.5)
+    (folder / "trainer_state.json").write_text('{"global_step": -7, "epoch": 1.5}')
+    status, _, err = command("push", folder, "me/m")
+    assert status == 1
+    assert "trainer_state.json` must be a whole number of at least 0, but is -7 instead." in err
 
 
 def test_a_readme_is_said_to_be_the_card(folder: Path, command: Command, pushed: list[dict[str, Any]]) -> None:
@@ -128,6 +147,16 @@ def test_a_readme_is_said_to_be_the_card(folder: Path, command: Command, pushed:
         ),
         (("--scores", "s.json", "--test-set", "x"), "[1]", "but s.json holds none of bleu, chrf, ter, exact_match"),
         (("--scores", "s.json", "--test-set", "x"), None, "No such file"),
+        (
+            ("--scores", "s.json", "--test-set", "x"),
+            '{"bleu": NaN}',
+            "Error: `bleu` of `scores` in `s.json` must be a finite number of at least 0, but is nan instead.",
+        ),
+        (
+            ("--scores", "s.json", "--test-set", "x"),
+            '{"bleu": 1, "num_sentences": "12"}',
+            "`num_sentences` of `scores` in `s.json` must be a whole number of at least 0, but is '12' instead.",
+        ),
     ],
 )
 def test_scores_that_cannot_be_told_are_named(

@@ -145,6 +145,29 @@ def test_options_reach_the_translator(
     assert given | expected | {"split_language": "de", "scores": True} == given
 
 
+def test_the_revision_reaches_the_hub_and_is_refused_where_there_is_none(
+    model_folder: Path, command: Command, type_in: Callable[[bytes], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def from_pretrained(model: str, *, revision: str | None, **_: object) -> Translator:
+        asked.append((model, revision))
+        return translator
+
+    translator = Translator.from_pretrained(model_folder, device="cpu")
+    monkeypatch.setattr(Translator, "from_pretrained", from_pretrained)
+    type_in(b"")
+    assert command("translate", "me/m", "--revision", "v2")[0] == 0
+    assert asked == [("me/m", "v2")]
+    status, _, err = command("translate", "me/m", "--revision", "v2", "--backend", "ctranslate2")
+    assert status == 1
+    assert err == (
+        "Error: `--revision` must be left out with `--backend ctranslate2`, which reads a folder, but is 'v2' "
+        "instead.\n"
+    )
+    assert len(asked) == 1
+
+
 def test_more_hypotheses_are_lines_of_their_own_with_scores_and_alignments_after_tabs(
     model_folder: Path, command: Command, tmp_path: Path
 ) -> None:

@@ -568,7 +568,7 @@ class HubHandler(_Handler):
             metadata = card_metadata(self.json()["content"])
             if "model-index" in metadata:
                 model_index_to_eval_results(metadata["model-index"])
-        except (yaml.YAMLError, KeyError, TypeError) as error:
+        except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
             return answer({"errors": [{"message": f"Invalid metadata: {error!r}"}], "warnings": []}, 400)
         warnings = [] if metadata else [{"message": "empty or missing yaml metadata in repo card"}]
         return answer({"errors": [], "warnings": warnings})

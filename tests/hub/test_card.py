@@ -10,7 +10,7 @@ from render_model_cards import FOLDER, render
 
 from hf_seq2seq import Seq2SeqTransformerConfig, Seq2SeqTransformerForConditionalGeneration
 from hf_seq2seq.configuration_seq2seq_transformer import _PAPER_ROWS
-from hf_seq2seq.hub.card import CardFacts, make_card, make_facts, nearest_paper_model, read_facts
+from hf_seq2seq.hub.card import METRICS, CardFacts, make_card, make_facts, nearest_paper_model, read_facts
 
 
 SCORES = {
@@ -35,6 +35,7 @@ FULL = CardFacts(
     command="hf-seq2seq train --d_model 16",
     hyperparameters={"learning_rate": 0.01, "optim": "a|b"},
     hardware="one abacus",
+    versions={"torch": "2.8.0", "hf_seq2seq": "0.1.0"},
     num_pairs=2345,
     num_target_tokens=3456,
     updates=4567,
@@ -87,6 +88,7 @@ def test_the_hub_reads_languages_licence_data_and_scores_with_their_signatures(t
         "hf-seq2seq train --d_model 16",
         "| `learning_rate` | 0.01 |\n| `optim` | a\\|b |",
         "**Machine**: one abacus",
+        "- **Versions**: torch 2.8.0, hf_seq2seq 0.1.0\n\n```bash\n",
         "4,567 updates (1.77 epochs) on 2,345 pairs in 5,678 s, evaluations included.",
         "The training targets have 3,456 tokens.",
         "6,789 real target tokens a second",
@@ -114,8 +116,33 @@ def test_what_is_not_known_is_left_out() -> None:
     assert "## How to use it" not in card_of(CardFacts(), repo_id=None)
 
 
+@pytest.mark.parametrize("base_model", ["/home/me/model", "../model", "out/letters/model", "letters/", "exists"])
+def test_a_base_model_that_is_a_path_is_left_out(
+    base_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "exists").mkdir()
+    assert card_of(CardFacts(base_model=base_model)) == card_of(CardFacts())
+
+
+@pytest.mark.parametrize(
+    ("command", "fence"), [("a", "```"), ("a `b`", "```"), ("a\n```\nb", "````"), ("`````", "``````")]
+)
+def test_a_command_ends_where_its_block_ends(command: str, fence: str) -> None:
+    assert f"\n{fence}bash\n{command}\n{fence}\n" in card_of(CardFacts(command=command))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.04, "0.0"), (0.44, "0.4"), (9, "9.0"), (10, "10"), (1234.5, "1,234")]
+)
+def test_times_under_ten_seconds_have_a_decimal(seconds: float, text: str) -> None:
+    assert f"3 updates in {text} s, evaluations" in card_of(CardFacts(updates=3, seconds=seconds))
+
+
 def test_each_paragraph_of_a_card_stands_alone() -> None:
-    for facts in (FULL, CardFacts(), CardFacts(hardware="x"), CardFacts(command="x"), CardFacts(updates=1)):
+    versions = {"torch": "2.8.0"}
+    one_fact = (CardFacts(hardware="x"), CardFacts(versions=versions), CardFacts(command="x"), CardFacts(updates=1))
+    for facts in (FULL, CardFacts(), *one_fact):
         body = card_of(facts).split("\n---\n", 1)[1]
         lines = body.splitlines()
         for number, line in enumerate(lines):
@@ -181,8 +208,17 @@ def test_a_command_of_several_lines_can_be_read_in_the_file() -> None:
     ("values", "message"),
     [
         ({"licence": "mit"}, r"`licence` in here must be a fact of a card, but is none\. Nearest: license"),
-        ({"updates": "many"}, r"here must hold facts of the right types, but does not: .*updates"),
-        ({"source_languages": "en"}, r"here must hold facts of the right types, but does not: .*source_languages"),
+        ({"license": 3}, r"`license` in here must be a text, but is 3 instead"),
+        ({"task": None}, r"`task` in here must be a text, but is None instead"),
+        ({"source_languages": "en"}, r"`source_languages` in here must be a list of texts, but is 'en' instead"),
+        ({"datasets": [1]}, r"`datasets` in here must be a list of texts, but is \[1\] instead"),
+        ({"versions": {"torch": 2.8}}, r"`versions` in here must be a mapping of names to texts, but is {'torch': 2"),
+        ({"hyperparameters": "x"}, r"`hyperparameters` in here must be a mapping of names to values, but is 'x' inst"),
+        ({"scores": {"bleu": 1.0}}, r"`scores` in here must be a list of mappings, but is {'bleu': 1.0} instead"),
+        (
+            {"examples": [["a", "b", 3]]},
+            r"`examples` in here must be a list of lists of texts, but is \[\['a', 'b', 3",
+        ),
         ({"scores": [{"bleu": 1.0}]}, r"Each of `scores` in here must have a `test_set`.* but one has bleu instead"),
         ({"scores": [{"test_set": "x"}]}, r"at least one of bleu, chrf, ter, exact_match, but one has test_set"),
         ({"examples": [["a", "b"]]}, r"Each of `examples` in here must be a source, .* but one has 2 texts instead"),
@@ -191,6 +227,51 @@ def test_a_command_of_several_lines_can_be_read_in_the_file() -> None:
 def test_what_is_wrong_with_facts_is_named(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make_facts(values, "here")
+
+
+@pytest.mark.parametrize("name", ["num_pairs", "num_target_tokens", "updates"])
+@pytest.mark.parametrize("value", ["-3", "many", "true", "3.0", ".inf", ".nan"])
+def test_a_fact_that_counts_is_a_whole_number(name: str, value: str, tmp_path: Path) -> None:
+    (tmp_path / "facts.yaml").write_text(f"{name}: {value}")
+    with pytest.raises(
+        ValueError, match=rf"`{name}` in `.*` must be a whole number of at least 0, but is \S+ instead"
+    ):
+        read_facts(tmp_path / "facts.yaml")
+
+
+@pytest.mark.parametrize("name", ["epochs", "seconds", "target_tokens_per_second"])
+@pytest.mark.parametrize("value", ["-0.1", "long", "true", ".inf", ".nan"])
+def test_a_fact_that_measures_is_a_finite_number(name: str, value: str, tmp_path: Path) -> None:
+    (tmp_path / "facts.yaml").write_text(f"{name}: {value}")
+    with pytest.raises(ValueError, match=rf"`{name}` in `.*` must be a finite number of at least 0, but is \S+ inst"):
+        read_facts(tmp_path / "facts.yaml")
+
+
+NUMBER, COUNT, TEXT = "a finite number of at least 0", "a whole number of at least 0", "a text"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        *((name, value, NUMBER) for name in METRICS for value in ("abc", None, float("nan"), float("inf"), True, -1)),
+        *(("num_sentences", value, COUNT) for value in ("12", 1.5, None, True, -1)),
+        *((name, 3, TEXT) for name in ("note", "dataset", "split", "bleu_signature", "chrf_signature")),
+        ("note", None, TEXT),
+    ],
+)
+def test_what_is_wrong_with_a_score_is_named(name: str, value: object, rule: str) -> None:
+    scores = {"test_set": "x", "ter": 1.0, name: value}
+    with pytest.raises(
+        ValueError, match=rf"^`{name}` of `scores` in here must be {rule}, but is {value!r} instead\.$"
+    ):
+        make_facts({"scores": [scores]}, "here")
+
+
+def test_numbers_that_are_zero_whole_or_unknown_are_facts() -> None:
+    values = {"updates": 0, "epochs": 2, "seconds": 0.0, "num_pairs": None}
+    assert make_facts(values, "here") == CardFacts(updates=0, epochs=2, seconds=0.0)
+    scores = {"test_set": "x", "ter": 130.5, "bleu": 0, "num_sentences": 0, "comparison": {}}
+    assert make_facts({"scores": [scores]}, "here").scores == [scores]
 
 
 @pytest.mark.parametrize(

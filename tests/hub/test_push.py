@@ -59,7 +59,7 @@ def command(*arguments: object, environment: dict[str, str]) -> "subprocess.Comp
 
 
 def assert_names_no_token(*texts: str) -> None:
-    for token in (TOKEN, READ_TOKEN, STRANGER_TOKEN, "hf_wrong"):
+    for token in (TOKEN, READ_TOKEN, STRANGER_TOKEN, "hf_wrong", "hf_wröng", "\\xf6"):
         assert not any(token in text for text in texts)
 
 
@@ -76,7 +76,7 @@ def test_what_was_pushed_loads_by_its_name_where_the_package_is_not(
     assert pushed.returncode == 0, pushed.stderr
     assert state_of(folder) == before
     assert pushed.stdout.startswith(f"Uploaded to {hub_server.url}/{REPO}:\n  README.md ")
-    assert "The card says nothing of: data, scores on a test set." in pushed.stdout
+    assert "The card says nothing of: data, the data's licence, hardware, intended use, scores on" in pushed.stdout
     assert "  hf-seq2seq translate tester/letters\n" in pushed.stdout
     assert_names_no_token(pushed.stdout, pushed.stderr)
 
@@ -153,6 +153,40 @@ def test_a_second_push_sends_what_has_changed(folder: Path, hub_in_process: Loca
     assert hub_in_process.asked("PUT", "/storage/") == []
 
 
+def test_a_card_that_the_repository_has_is_kept_until_another_is_asked_for(
+    folder: Path, letter_tokenizer: PreTrainedTokenizerFast, hub_in_process: LocalHub
+) -> None:
+    push(folder, REPO, card=CardFacts(license="apache-2.0"))
+    card = hub_in_process.files(REPO)["README.md"]
+    tiny_model(1, vocab_size=len(letter_tokenizer)).save_pretrained(folder)
+    assert push(folder, REPO).files.keys() == PUBLISHED - {"README.md"}
+    sent = hub_in_process.files(REPO)
+    assert sent["README.md"] == card
+    assert sent["model.safetensors"] == (folder / "model.safetensors").read_bytes()
+    assert "README.md" not in push(folder, REPO, revision="v2").files  # a new branch begins with main's card
+    assert push(folder, REPO, card=CardFacts(license="mit"), revision="v2").files.keys() == PUBLISHED
+    assert b"license: mit" in hub_in_process.files(REPO, "v2")["README.md"]
+    push(folder, REPO, revision="v2")
+    assert b"license: mit" in hub_in_process.files(REPO, "v2")["README.md"]
+    assert hub_in_process.files(REPO)["README.md"] == card
+    (folder / "README.md").write_text("# Mine\n")
+    assert push(folder, REPO).files.keys() == PUBLISHED
+    assert hub_in_process.files(REPO)["README.md"] == b"# Mine\n"
+
+
+def test_a_second_command_without_options_keeps_the_card(
+    folder: Path, hub_server: LocalHub, hub_environment: dict[str, str]
+) -> None:
+    assert command("push", folder, REPO, "--license", "apache-2.0", environment=hub_environment).returncode == 0
+    card = hub_server.files(REPO)["README.md"]
+    assert b"license: apache-2.0" in card
+    again = command("push", folder, REPO, environment=hub_environment)
+    assert again.returncode == 0, again.stderr
+    assert "The card there is kept; give card options to write it anew.\n" in again.stdout
+    assert "README.md" not in again.stdout
+    assert hub_server.files(REPO)["README.md"] == card
+
+
 def test_a_readme_in_the_folder_is_the_card(folder: Path, hub_in_process: LocalHub) -> None:
     (folder / "README.md").write_text("# Mine\n")
     push(folder, REPO)
@@ -180,6 +214,14 @@ def test_a_revision_is_pushed_and_loaded(
         load_model(REPO, revision="v3")
 
 
+@pytest.mark.parametrize("revision", ["", " ", "refs/pr/1"])
+@pytest.mark.parametrize("is_dry", [True, False])
+def test_what_is_no_branch_is_refused(revision: str, is_dry: bool, folder: Path, hub_in_process: LocalHub) -> None:
+    with pytest.raises(ValueError, match=rf"^`revision` must be the name of a branch, .* but is '{revision}' instead"):
+        push(folder, REPO, revision=revision, dry_run=is_dry)
+    assert hub_in_process.requests == []
+
+
 @pytest.mark.parametrize(
     ("token", "repo_id", "message"),
     [
@@ -188,6 +230,8 @@ def test_a_revision_is_pushed_and_loaded(
         (STRANGER_TOKEN, REPO, r"`tester/letters` must be a repository that your token may write to"),
         (TOKEN, "a b/c", r"`repo_id` must be NAME or OWNER/NAME, .* but is 'a b/c' instead\."),
         ("hf_wrong", "letters", r"Writing to `letters` needs a token that the Hub accepts"),
+        ("hf_wröng", REPO, r"^The token must be ASCII, but has other characters\. Run `hf auth login`"),
+        ("hf_wröng", "letters", r"^The token must be ASCII, but has other characters"),
     ],
 )
 def test_who_may_not_write_is_told_what_to_do(
@@ -302,9 +346,29 @@ def test_offline_is_said(folder: Path, hub_in_process: LocalHub, monkeypatch: py
 
 
 def test_a_card_that_the_hub_does_not_take_is_told_in_its_words(folder: Path, hub_in_process: LocalHub) -> None:
-    (folder / "README.md").write_text("---\nlicense: [\n---\n# Mine\n")
+    (folder / "README.md").write_text("---\nmodel-index: 0\n---\n# Mine\n")
     with pytest.raises((OSError, ValueError), match=r"[Ii]nvalid|refuses"):
         push(folder, REPO)
+
+
+@pytest.mark.parametrize("is_dry", [True, False])
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"---\nlicense: [\n---\n# Mine\n", "while parsing a flow"),
+        (b"---\n- mit\n---\n# Mine\n", "should be a dict"),
+        (b"---\nlicense: mit\n---\n# Mein \xe4\n", "can't decode byte 0xe4"),
+    ],
+)
+def test_a_file_that_is_no_card_is_named_before_anything_is_sent(
+    content: bytes, reason: str, is_dry: bool, folder: Path, hub_in_process: LocalHub
+) -> None:
+    (folder / "README.md").write_bytes(content)
+    with pytest.raises(ValueError, match=r"/README.md` must be a model card, UTF-8 text with valid YAML ") as caught:
+        push(folder, REPO, dry_run=is_dry)
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert hub_in_process.requests == []
 
 
 def test_what_is_to_be_private_is_not_sent_to_a_public_repository(folder: Path, hub_in_process: LocalHub) -> None:
