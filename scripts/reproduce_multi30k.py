@@ -1,0 +1,155 @@
+"""Trains a model on Multi30k's 29,000 pairs and scores it as papers do, from the raw files in one command.
+
+    python scripts/reproduce_multi30k.py --data multi30k --output runs/small [--direction de-en] [--recipe tiny] [--seed 2]
+    python scripts/reproduce_multi30k.py ... --norm_position post    # further options go to `hf-seq2seq train`
+
+DIR of `--data` holds train, val, test_2016_flickr, test_2017_flickr and test_2017_mscoco as NAME.LANGUAGE.gz, the raw
+files of https://github.com/multi30k/dataset. The recipes are in scripts/recipes/.
+
+Started again with the same arguments it goes on where it was stopped: what is finished is kept, and training resumes
+from its last checkpoint. In the folder of `--output` are then: `model/` with the run, `hypotheses/`, scores.json,
+curves.png and README.md, the model card.
+
+Two scores that must not be mixed: `bleu` is cased, detokenised sacreBLEU (13a); `bleu_tok_lc` is BLEU of lower-cased
+text with normalised punctuation, tokenised by Moses' rules (sacremoses), the convention of most papers on this corpus.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from sacrebleu.metrics.bleu import BLEU
+from sacremoses import MosesPunctNormalizer, MosesTokenizer
+from tqdm import tqdm
+
+from hf_seq2seq import Translator
+from hf_seq2seq.data import read_lines
+from hf_seq2seq.training.metrics import score
+
+
+RECIPES = Path(__file__).with_name("recipes")
+TESTS = {
+    "validation": "val",
+    "Test2016": "test_2016_flickr",
+    "Test2017": "test_2017_flickr",
+    "MSCOCO": "test_2017_mscoco",
+}
+
+
+def prepare(data: Path, output: Path, languages: Sequence[str]) -> dict[str, list[Path]]:
+    """Writes each part's two sides as plain text, stripped: in the raw files some lines end in white space.
+
+    Returns:
+        For each part its source and its target file.
+    """
+    files: dict[str, list[Path]] = {}
+    for part in ("train", *TESTS.values()):
+        files[part] = [output / "data" / f"{part}.{language}" for language in languages]
+        for file in files[part]:
+            if not file.exists():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                lines = [line.strip() for line in read_lines(data / f"{file.name}.gz")]
+                unfinished = file.with_suffix(f"{file.suffix}.unfinished")
+                unfinished.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+                unfinished.rename(file)
+    return files
+
+
+def train(settings: dict[str, Any], files: dict[str, list[Path]], output: Path, further: Sequence[str]) -> None:
+    """Runs `hf-seq2seq train`, or goes on with its run; ends this process where it fails or is stopped."""
+    config = output / "train.yaml"
+    config.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
+    sides = [
+        (f"--{name}_{side}", str(file))
+        for name, part in (("train", "train"), ("validation", "val"))
+        for side, file in zip(("source", "target"), files[part], strict=True)
+    ]
+    command = [sys.executable, "-m", "hf_seq2seq", "train", str(config), "--output_dir", str(output / "model")]
+    status = subprocess.run([*command, *(word for pair in sides for word in pair), *further]).returncode
+    if status:
+        sys.exit(status)
+
+
+def translate(model: Path, sources: dict[str, list[str]], options: dict[str, Any], folder: Path) -> None:
+    """Writes the translations of each test set that has none yet."""
+    missing = [name for name in sources if not (folder / f"{name}.txt").exists()]
+    if not missing:
+        return
+    folder.mkdir(exist_ok=True)
+    translator = Translator.from_pretrained(model)
+    for name in missing:
+        lines = sources[name]
+        translations = list(tqdm(translator.stream(lines, **options), name, total=len(lines), unit=" sentences"))
+        unfinished = folder / f"{name}.unfinished"
+        unfinished.write_text("".join(f"{line}\n" for line in translations), encoding="utf-8")
+        unfinished.rename(folder / f"{name}.txt")
+
+
+def score_tok_lc(hypotheses: Sequence[str], references: Sequence[str], language: str) -> dict[str, Any]:
+    """Returns BLEU of lower-cased, normalised and tokenised text, and what it was computed with."""
+    normalizer, tokenizer = MosesPunctNormalizer(lang=language), MosesTokenizer(lang=language)
+
+    def tokenized(lines: Sequence[str]) -> list[str]:
+        return [tokenizer.tokenize(normalizer.normalize(line.lower()), return_str=True) for line in lines]
+
+    metric = BLEU(tokenize="none", force=True)
+    value = metric.corpus_score(tokenized(hypotheses), [tokenized(references)]).score
+    return {"bleu_tok_lc": value, "bleu_tok_lc_signature": f"{metric.get_signature()}|lc, sacremoses"}
+
+
+def score_all(references: dict[str, list[str]], folder: Path, language: str) -> dict[str, Any]:
+    """Returns the scores of each test set."""
+    scores = {}
+    for name, lines in references.items():
+        hypotheses = list(read_lines(folder / f"{name}.txt"))
+        scores[name] = score(hypotheses, lines) | score_tok_lc(hypotheses, lines, language)
+    return scores
+
+
+def table(scores: dict[str, Any]) -> str:
+    """Returns the scores as a Markdown table."""
+    rows = ["| test set | BLEU 13a cased | BLEU tok-lc | chrF |", "| --- | --- | --- | --- |"]
+    rows += [
+        f"| {name} | {found['bleu']:.2f} | {found['bleu_tok_lc']:.2f} | {found['chrf']:.2f} |"
+        for name, found in scores.items()
+    ]
+    return "\n".join(rows)
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
+    """Reads the command line; returns what is for `train` too."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("--data", type=Path, required=True, metavar="DIR", help="folder with the raw files")
+    add("--output", type=Path, required=True, metavar="DIR", help="where everything is kept")
+    add("--direction", choices=("en-de", "de-en"), default="en-de", help="source and target language")
+    add("--recipe", choices=("small", "tiny", "best"), default="small", help="size and settings (default small)")
+    add("--seed", type=int, default=1, help="of weights, dropout and the order of batches (default 1)")
+    return parser.parse_known_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Goes through all steps; each is left out where it is done."""
+    options, further = parse_arguments(arguments)
+    recipe = yaml.safe_load((RECIPES / f"multi30k_{options.recipe}.yaml").read_text(encoding="utf-8"))
+    languages = options.direction.split("-")
+    options.output.mkdir(parents=True, exist_ok=True)
+    files = prepare(options.data, options.output, languages)
+    train(recipe["train"] | {"seed": options.seed}, files, options.output, further)
+    sources, references = ({name: list(read_lines(files[part][side])) for name, part in TESTS.items()} for side in (0, 1))
+    hypotheses = options.output / "hypotheses"
+    translate(options.output / "model", sources, recipe["translate"], hypotheses)
+    scores = score_all(references, hypotheses, languages[1])
+    (options.output / "scores.json").write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
+    print(table(scores))
+
+
+if __name__ == "__main__":
+    main()

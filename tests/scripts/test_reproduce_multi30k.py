@@ -1,0 +1,73 @@
+"""The reproduction goes from raw files to scores, on a model so small that seconds do, and goes on where it stopped."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+import reproduce_multi30k
+import sacrebleu
+from reproduce_multi30k import RECIPES, TESTS, main, score_tok_lc
+
+
+PAIRS = [("A dog runs.", "Ein Hund rennt."), ("Two men  sit. ", "Zwei Männer sitzen.\t"), ("A cat", "Eine Katze")]
+TINY = "--d_model 16 --encoder_layers 1 --decoder_layers 1 --encoder_ffn_dim 16 --decoder_ffn_dim 16 --vocab_size 300"
+SHORT = "--max_steps 2 --eval_strategy no --save_strategy no --average_checkpoints 0 --predict_with_generate false"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    for part in ("train", *TESTS.values()):
+        for side, language in enumerate(("en", "de")):
+            lines = "".join(f"{pair[side]}\n" for pair in PAIRS * 4)
+            (folder / f"{part}.{language}.gz").write_bytes(gzip.compress(lines.encode()))
+    return folder
+
+
+def test_all_steps_are_gone_through_once(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "out"
+    arguments = ["--data", str(data), "--output", str(output), "--direction", "de-en", *TINY.split(), *SHORT.split()]
+    main(arguments)
+    assert (output / "data" / "val.en").read_text().splitlines()[:3] == ["A dog runs.", "Two men  sit.", "A cat"]
+    results = json.loads((output / "model" / "training_results.json").read_text())
+    assert results["num_steps"] == 2
+    scores = json.loads((output / "scores.json").read_text())
+    assert list(scores) == list(TESTS)
+    for name in TESTS:
+        hypotheses = (output / "hypotheses" / f"{name}.txt").read_text().splitlines()
+        assert len(hypotheses) == 12
+        references = [pair[0].strip() for pair in PAIRS * 4]
+        expected = sacrebleu.corpus_bleu(hypotheses, [references]).score
+        assert scores[name]["bleu"] == pytest.approx(expected)
+    assert "| Test2016 | " in capsys.readouterr().out
+
+    monkeypatch.setattr(reproduce_multi30k, "Translator", None)  # nothing is translated again
+    (output / "scores.json").unlink()
+    main(arguments)
+    assert json.loads((output / "scores.json").read_text()) == scores
+
+
+def test_a_run_that_fails_ends_the_script(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--data", str(data), "--output", str(tmp_path / "out"), "--no_such_option", "1"])
+    assert end.value.code not in (0, None)
+    assert not (tmp_path / "out" / "hypotheses").exists()
+
+
+def test_tok_lc_looks_past_case_and_quotes_and_counts_punctuation_as_tokens() -> None:
+    assert score_tok_lc(["Der „Hund“ rennt, schnell."], ['der "hund" rennt, schnell.'], "de")["bleu_tok_lc"] > 99.9
+    found = score_tok_lc(["Ein Hund rennt auf der Wiese."], ["ein Hund läuft auf der Wiese!"], "de")["bleu_tok_lc"]
+    tokens = ["ein hund rennt auf der wiese ."], ["ein hund läuft auf der wiese !"]
+    expected = sacrebleu.corpus_bleu(tokens[0], [tokens[1]], tokenize="none", force=True).score
+    assert found == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("recipe", [path.stem.removeprefix("multi30k_") for path in RECIPES.glob("multi30k_*.yaml")])
+def test_the_command_knows_every_recipe(recipe: str, data: Path, tmp_path: Path) -> None:
+    arguments = ["--data", str(data), "--output", str(tmp_path), "--recipe", recipe, *TINY.split(), *SHORT.split()]
+    main([*arguments, "--max_steps", "1", "--encoder_attention_heads", "2", "--decoder_attention_heads", "2"])
+    assert (tmp_path / "scores.json").exists()
