@@ -59,7 +59,7 @@ def test_a_run_without_validation_has_no_empty_panel(curves: dict[str, Any], tmp
 
 
 def test_a_folder_without_a_log_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="must be the folder of a training run, with trainer_state.json"):
+    with pytest.raises(FileNotFoundError, match=r"must be the folder of a training run, with trainer_state\.json"):
         plot_training_curves(tmp_path, tmp_path / "curves.png")
     write_state(tmp_path, [], 0)
     with pytest.raises(ValueError, match="but nothing was logged"):

@@ -1,18 +1,21 @@
-"""The reproduction goes from raw files to scores, on a model so small that seconds do, and goes on where it stopped."""
+"""The reproduction goes from raw files to scores and goes on where it stopped, on a model so small that seconds do."""
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import reproduce_multi30k
 import sacrebleu
+from render_model_cards import render
 from reproduce_multi30k import RECIPES, TESTS, main, score_tok_lc
 
 
 PAIRS = [("A dog runs.", "Ein Hund rennt."), ("Two men  sit. ", "Zwei Männer sitzen.\t"), ("A cat", "Eine Katze")]
 TINY = "--d_model 16 --encoder_layers 1 --decoder_layers 1 --encoder_ffn_dim 16 --decoder_ffn_dim 16 --vocab_size 300"
-SHORT = "--max_steps 2 --eval_strategy no --save_strategy no --average_checkpoints 0 --predict_with_generate false"
+SHORT = "--max_steps 2 --logging_steps 1 --save_strategy steps --save_steps 2 --average_checkpoints 0"
+NO_EVALUATION = "--eval_strategy no --predict_with_generate false"
 
 
 @pytest.fixture
@@ -30,7 +33,8 @@ def test_all_steps_are_gone_through_once(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "out"
-    arguments = ["--data", str(data), "--output", str(output), "--direction", "de-en", *TINY.split(), *SHORT.split()]
+    arguments = ["--data", str(data), "--output", str(output), "--direction", "de-en", *TINY.split()]
+    arguments += [*SHORT.split(), *NO_EVALUATION.split()]
     main(arguments)
     assert (output / "data" / "val.en").read_text().splitlines()[:3] == ["A dog runs.", "Two men  sit.", "A cat"]
     results = json.loads((output / "model" / "training_results.json").read_text())
@@ -44,6 +48,11 @@ def test_all_steps_are_gone_through_once(
         expected = sacrebleu.corpus_bleu(hypotheses, [references]).score
         assert scores[name]["bleu"] == pytest.approx(expected)
     assert "| Test2016 | " in capsys.readouterr().out
+    assert (output / "curves.png").stat().st_size > 1000
+    card = (output / "card.md").read_text()
+    assert f"BLEU tok-lc {scores['MSCOCO']['bleu_tok_lc']:.2f}" in card
+    shutil.copy(output / "card.yaml", tmp_path / "copied.yaml")
+    assert render(tmp_path / "copied.yaml") == card  # what is put into model_cards/ says the same
 
     monkeypatch.setattr(reproduce_multi30k, "Translator", None)  # nothing is translated again
     (output / "scores.json").unlink()
@@ -66,8 +75,10 @@ def test_tok_lc_looks_past_case_and_quotes_and_counts_punctuation_as_tokens() ->
     assert found == pytest.approx(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", [path.stem.removeprefix("multi30k_") for path in RECIPES.glob("multi30k_*.yaml")])
 def test_the_command_knows_every_recipe(recipe: str, data: Path, tmp_path: Path) -> None:
-    arguments = ["--data", str(data), "--output", str(tmp_path), "--recipe", recipe, *TINY.split(), *SHORT.split()]
+    arguments = ["--data", str(data), "--output", str(tmp_path), "--recipe", recipe, *TINY.split()]
+    arguments += [*SHORT.split(), *NO_EVALUATION.split()]
     main([*arguments, "--max_steps", "1", "--encoder_attention_heads", "2", "--decoder_attention_heads", "2"])
     assert (tmp_path / "scores.json").exists()
