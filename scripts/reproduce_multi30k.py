@@ -29,7 +29,7 @@ import torch
 import yaml
 from sacrebleu.metrics.bleu import BLEU
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
-from tqdm import tqdm
+from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
 
 from hf_seq2seq import Seq2SeqTransformerConfig, Translator
 from hf_seq2seq.data import read_lines
