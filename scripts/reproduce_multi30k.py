@@ -35,7 +35,7 @@ from hf_seq2seq import Seq2SeqTransformerConfig, Translator
 from hf_seq2seq.data import read_lines
 from hf_seq2seq.hub import CardFacts
 from hf_seq2seq.hub.card import FACTS_FILE, make_card, read_facts
-from hf_seq2seq.inspection import plot_training_curves
+from hf_seq2seq.inspection import draw_training_curves, training_curves, write_view
 from hf_seq2seq.loading import load_model
 from hf_seq2seq.training.metrics import score
 
@@ -202,7 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     translate(options.output / "model", sources, recipe["translate"], hypotheses)
     scores = score_all(references, hypotheses, languages[1])
     (options.output / "scores.json").write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
-    plot_training_curves(options.output / "model", options.output / "curves.png")
+    write_view(training_curves(options.output / "model"), draw_training_curves, options.output / "curves.png")
     facts = describe(options, options.output / "model", scores, further)
     write_card(facts, options.output / "model", options.output)
     print(table(scores))

@@ -12,7 +12,8 @@ from transformers.utils.logging import disable_progress_bar
 from typer.core import TyperGroup
 
 
-# Each verb is the function of its name in the module of its name; a Python keyword has `_` behind it there.
+# Each verb is the function of its name in the module of its name, or an app of several functions; a Python keyword has
+# `_` behind it there.
 VERBS = {
     "train": "Train a model on pairs of texts, or train one further.",
     "tokenizer": "Train a tokenizer on text files.",
@@ -22,6 +23,7 @@ VERBS = {
     "import": "Turn a MarianMT or FSMT model into one of this package.",
     "export": "Write a trained model for CTranslate2 or ONNX.",
     "push": "Upload a trained model to the Hugging Face Hub.",
+    "inspect": "See inside a model: attention, scores, embeddings, searches.",
 }
 
 # `train` reads its arguments itself, with HfArgumentParser.
@@ -42,6 +44,8 @@ class _Verbs(TyperGroup):
             return None
         name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
         function = getattr(import_module(f"hf_seq2seq.commands.{name}"), name)
+        if isinstance(function, typer.Typer):
+            return typer.main.get_command(function)
         verb = typer.Typer(add_completion=False, rich_markup_mode=None)
         verb.command(cmd_name, context_settings=_HANDED_ON if cmd_name == "train" else None)(function)
         return typer.main.get_command(verb)

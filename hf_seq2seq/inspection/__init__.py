@@ -1,6 +1,67 @@
-"""Pictures of what a model does and of how it was trained. Needs `pip install 'hf-seq2seq[inspect]'`."""
+"""Pictures of what a model does and of how it was trained, and the numbers behind them.
 
-from .training_curves import plot_training_curves
+One function returns the numbers of a view, and another draws them: `attention_maps` and `draw_attention_maps`, say.
+`write_view` writes either to a file. Pictures need `pip install 'hf-seq2seq[inspect]'`, numbers do not.
+"""
+
+from .attention import (
+    AttentionMaps,
+    SoftAlignment,
+    attention_maps,
+    draw_attention_maps,
+    draw_soft_alignment,
+    soft_alignment,
+)
+from .beams import BeamTree, Node, beam_tree, draw_beam_tree
+from .decoding import GreedyDecode, Step, draw_greedy_steps, greedy_steps
+from .embeddings import Neighbours, Projection, draw_neighbours, draw_projection, nearest_neighbours, project_tokens
+from .figures import as_json, write_view
+from .masks import Masks, attention_masks, draw_masks
+from .positions import Positions, draw_positions, position_vectors
+from .scores import HeadScores, draw_head_scores, head_scores
+from .tokens import readable_tokens
+from .trace import Attention, Trace, trace
+from .training_curves import Curve, Panel, draw_training_curves, training_curves
 
 
-__all__ = ["plot_training_curves"]
+__all__ = [
+    "Attention",
+    "AttentionMaps",
+    "BeamTree",
+    "Curve",
+    "GreedyDecode",
+    "HeadScores",
+    "Masks",
+    "Neighbours",
+    "Node",
+    "Panel",
+    "Positions",
+    "Projection",
+    "SoftAlignment",
+    "Step",
+    "Trace",
+    "as_json",
+    "attention_maps",
+    "attention_masks",
+    "beam_tree",
+    "draw_attention_maps",
+    "draw_beam_tree",
+    "draw_greedy_steps",
+    "draw_head_scores",
+    "draw_masks",
+    "draw_neighbours",
+    "draw_positions",
+    "draw_projection",
+    "draw_soft_alignment",
+    "draw_training_curves",
+    "greedy_steps",
+    "head_scores",
+    "nearest_neighbours",
+    "position_vectors",
+    "project_tokens",
+    "readable_tokens",
+    "soft_alignment",
+    "trace",
+    "training_curves",
+    "write_view",
+]

@@ -1,17 +1,18 @@
 """Loss, scores and learning rate of a training run, from what its trainer logged."""
 
-import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from transformers import TrainerState
+
+from .figures import PathLike, new_figure
 
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-
-PathLike = str | os.PathLike[str]
 
 # What each panel shows: its title, and name and key of each of its curves.
 _PANELS = (
@@ -21,27 +22,49 @@ _PANELS = (
 )
 
 
-def plot_training_curves(run: PathLike, output: PathLike) -> None:
-    """Draw how the losses, the scores and the learning rate of a run went, by the number of updates.
+@dataclass(frozen=True)
+class Curve:
+    """How a number went.
+
+    Attributes:
+        name: What it is.
+        updates: The updates after which it was logged.
+        values: The number then.
+    """
+
+    name: str
+    updates: list[int]
+    values: list[float]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Curves that share an axis.
+
+    Attributes:
+        title: What their values are.
+        curves: The curves.
+    """
+
+    title: str
+    curves: list[Curve]
+
+
+def training_curves(run: PathLike) -> list[Panel]:
+    """Return how the losses, the scores and the learning rate of a run went; what was not logged is left out.
 
     Args:
         run: A run's `trainer_state.json`, or a folder that holds it or checkpoints, of which the latest is taken.
-        output: The file to write; its ending says how, such as .png or .svg.
 
     Raises:
         FileNotFoundError: If there is no such file, **or**
         ValueError: If nothing was logged.
     """
-    from matplotlib.figure import Figure
-
     history = TrainerState.load_from_json(str(_find_state(Path(run)))).log_history
-    panels = [(title, drawn) for title, curves in _PANELS if (drawn := _logged(history, curves))]
+    panels = [Panel(title, logged) for title, curves in _PANELS if (logged := _logged(history, curves))]
     if not panels:
         raise ValueError(f"`{run}` must hold the log of a run, but nothing was logged. Lower `logging_steps`.")
-    figure = Figure(figsize=(5 * len(panels), 3.6), layout="constrained")
-    for axes, (title, curves) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        _draw(axes, title, curves)
-    figure.savefig(output, dpi=150)
+    return panels
 
 
 def _find_state(run: Path) -> Path:
@@ -57,25 +80,32 @@ def _find_state(run: Path) -> Path:
     return max(found, key=lambda state: TrainerState.load_from_json(str(state)).global_step)
 
 
-def _logged(
-    history: list[dict[str, float]], curves: tuple[tuple[str, str], ...]
-) -> dict[str, tuple[list[float], list[float]]]:
-    """Returns updates and values of each curve that was logged at all, by its name."""
-    drawn = {}
+def _logged(history: list[dict[str, float]], curves: tuple[tuple[str, str], ...]) -> list[Curve]:
+    """Returns each curve that was logged at all."""
+    logged = []
     for name, key in curves:
-        points = [(entry["step"], entry[key]) for entry in history if key in entry]
+        points = [(int(entry["step"]), entry[key]) for entry in history if key in entry]
         if points:
-            steps, values = zip(*points, strict=True)
-            drawn[name] = (list(steps), list(values))
-    return drawn
+            updates, values = zip(*points, strict=True)
+            logged.append(Curve(name, list(updates), list(values)))
+    return logged
 
 
-def _draw(axes: "Axes", title: str, curves: dict[str, Any]) -> None:
-    for name, (steps, values) in curves.items():
+def draw_training_curves(panels: list[Panel]) -> "Figure":
+    """Draw the curves of a run by the number of updates."""
+    figure = new_figure(5 * len(panels), 3.6)
+    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        _draw(axes, panel)
+    return figure
+
+
+def _draw(axes: "Axes", panel: Panel) -> None:
+    for curve in panel.curves:
         # A dot for each point where they are few.
-        axes.plot(steps, values, label=name, marker="o" if len(steps) <= 40 else None, markersize=3)
-    axes.set_title(title)
+        marker = "o" if len(curve.updates) <= 40 else None
+        axes.plot(curve.updates, curve.values, label=curve.name, marker=marker, markersize=3)
+    axes.set_title(panel.title)
     axes.set_xlabel("update")
     axes.grid(alpha=0.3)
-    if len(curves) > 1:
+    if len(panel.curves) > 1:
         axes.legend()

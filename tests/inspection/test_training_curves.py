@@ -2,12 +2,10 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from matplotlib.axes import Axes
 
-from hf_seq2seq.inspection import plot_training_curves
+from hf_seq2seq.inspection import Curve, Panel, draw_training_curves, training_curves
 
 
 HISTORY = [
@@ -18,49 +16,41 @@ HISTORY = [
 ]
 
 
-@pytest.fixture
-def curves(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[list[float], list[float]]]:
-    """What is drawn from now on: updates and values of each curve."""
-    drawn: dict[str, Any] = {}
-    plot = Axes.plot
-
-    def recorded(self: Axes, steps: list[float], values: list[float], **options: Any) -> Any:
-        drawn[options["label"]] = (steps, values)
-        return plot(self, steps, values, **options)
-
-    monkeypatch.setattr(Axes, "plot", recorded)
-    return drawn
-
-
 def write_state(folder: Path, history: list[dict[str, float]], step: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "trainer_state.json").write_text(json.dumps({"log_history": history, "global_step": step}))
 
 
-def test_each_curve_is_what_was_logged(curves: dict[str, Any], tmp_path: Path) -> None:
+def test_each_curve_is_what_was_logged(tmp_path: Path) -> None:
     write_state(tmp_path / "run" / "checkpoint-9", HISTORY[:1], 9)
     write_state(tmp_path / "run" / "checkpoint-20", HISTORY, 20)  # the latest, though "20" sorts before "9"
-    for name in ("curves.png", "curves.svg"):
-        plot_training_curves(tmp_path / "run", tmp_path / name)
-        assert (tmp_path / name).stat().st_size > 1000
-    assert curves == {
-        "training, with label smoothing": ([10, 20], [5.0, 4.0]),
-        "validation": ([20], [3.5]),
-        "BLEU": ([20], [12.0]),
-        "chrF": ([20], [30.0]),
-        "learning rate": ([10, 20], [1e-4, 2e-4]),
-    }
+    panels = training_curves(tmp_path / "run")
+    assert panels == [
+        Panel(
+            "loss for each target token",
+            [Curve("training, with label smoothing", [10, 20], [5.0, 4.0]), Curve("validation", [20], [3.5])],
+        ),
+        Panel("validation scores", [Curve("BLEU", [20], [12.0]), Curve("chrF", [20], [30.0])]),
+        Panel("learning rate", [Curve("learning rate", [10, 20], [1e-4, 2e-4])]),
+    ]
+    for axes, panel in zip(draw_training_curves(panels).axes, panels, strict=True):
+        assert axes.get_title() == panel.title
+        drawn = [Curve(str(line.get_label()), list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines]  # type: ignore[arg-type]
+        assert drawn == panel.curves
 
 
-def test_a_run_without_validation_has_no_empty_panel(curves: dict[str, Any], tmp_path: Path) -> None:
+def test_a_run_without_validation_has_no_empty_panel(tmp_path: Path) -> None:
     write_state(tmp_path, HISTORY[:2], 20)
-    plot_training_curves(tmp_path / "trainer_state.json", tmp_path / "curves.png")
-    assert list(curves) == ["training, with label smoothing", "learning rate"]
+    panels = training_curves(tmp_path / "trainer_state.json")
+    assert [curve.name for panel in panels for curve in panel.curves] == [
+        "training, with label smoothing",
+        "learning rate",
+    ]
 
 
 def test_a_folder_without_a_log_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"must be the folder of a training run, with trainer_state\.json"):
-        plot_training_curves(tmp_path, tmp_path / "curves.png")
+        training_curves(tmp_path)
     write_state(tmp_path, [], 0)
     with pytest.raises(ValueError, match="but nothing was logged"):
-        plot_training_curves(tmp_path, tmp_path / "curves.png")
+        training_curves(tmp_path)

@@ -1,0 +1,189 @@
+"""Attention maps of one head, of all heads of a layer or of their mean, and the soft alignment of a translation."""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from hf_seq2seq.inference import Hypothesis
+
+from .figures import Lettering, add_colour_bar, draw_heat_map, map_size, new_figure
+from .tokens import readable_tokens
+from .trace import STACK_NAMES, Stack, Trace, check_number
+
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+Head = int | Literal["all", "mean"]
+
+# What the axes are: queries and keys of each stack.
+AXES = {
+    "encoder": ("source tokens that look", "source tokens looked at"),
+    "decoder": ("target tokens that look", "target tokens looked at"),
+    "cross": ("target tokens that look", "source tokens looked at"),
+}
+
+
+@dataclass(frozen=True)
+class AttentionMaps:
+    """How much each of T tokens attends to each of S tokens in one layer: N maps.
+
+    Attributes:
+        stack: "encoder", "decoder" or "cross".
+        layer: The layer's number, from 1.
+        num_layers: How many layers the stack has.
+        head: The head's number, from 1; "mean" is the mean of all heads, and "all" a map of each.
+        num_heads: How many heads the layer has.
+        query_tokens: The T tokens that look.
+        key_tokens: The S tokens that are looked at.
+        allowed: Which key each query may look at, shape (T, S); the weights of others are 0.
+        weights: Shape (N, T, S), each row summing to 1.
+    """
+
+    stack: Stack
+    layer: int
+    num_layers: int
+    head: Head
+    num_heads: int
+    query_tokens: list[str]
+    key_tokens: list[str]
+    allowed: Tensor
+    weights: Tensor
+
+    @property
+    def title(self) -> str:
+        """What the maps are, for people."""
+        which = {"all": f"all {self.num_heads} heads", "mean": f"mean of {self.num_heads} heads"}.get(
+            str(self.head), f"head {self.head} of {self.num_heads}"
+        )
+        return f"{STACK_NAMES[self.stack]}, layer {self.layer} of {self.num_layers}, {which}".capitalize()
+
+
+@dataclass(frozen=True)
+class SoftAlignment:
+    """Which source tokens each token of a translation came from.
+
+    Attributes:
+        translation: The translation.
+        source_tokens: The S tokens of the source.
+        target_tokens: The T tokens of the translation.
+        weights: Shape (T, S), each row summing to 1.
+        best: For each target token the number of the source token that it attended to most, from 0.
+    """
+
+    translation: str
+    source_tokens: list[str]
+    target_tokens: list[str]
+    weights: Tensor
+    best: list[int]
+
+
+def attention_maps(
+    trace: Trace, stack: Stack = "cross", layer: int | None = None, head: Head = "all"
+) -> AttentionMaps:
+    """Return the attention weights of a layer.
+
+    Args:
+        trace: What `trace` returned for a pair of texts.
+        stack: "encoder" or "decoder" for self-attention, "cross" for the decoder's attention to the source.
+        layer: The layer's number, from 1; by default the last.
+        head: The head's number, from 1; "all" for a map of each head, or "mean" for the mean of them.
+
+    Raises:
+        ValueError: If there is no such stack, layer or head.
+    """
+    attention = trace.attention(stack, layer)
+    num_layers, num_heads = len(getattr(trace, stack)), len(attention.weights)
+    weights = attention.weights
+    if head == "mean":
+        weights = weights.mean(dim=0, keepdim=True)
+    elif head != "all":
+        check_head(head, num_heads, stack)
+        weights = weights[head - 1 : head]
+    return AttentionMaps(
+        *(stack, num_layers if layer is None else layer, num_layers, head, num_heads),
+        *(attention.query_tokens, attention.key_tokens, attention.allowed, weights),
+    )
+
+
+def soft_alignment(tokenizer: PreTrainedTokenizerBase, hypothesis: Hypothesis) -> SoftAlignment:
+    """Return the soft alignment of a translation, which is its attention as `Hypothesis` says.
+
+    Args:
+        tokenizer: The translator's tokenizer.
+        hypothesis: What `translator.hypotheses([text], attention=True)` found.
+
+    Raises:
+        ValueError: If the hypothesis has no attention.
+    """
+    if hypothesis.attention is None:
+        raise ValueError(
+            "`hypothesis` must have an attention, but has none. Ask for it with `translator.hypotheses(texts, "
+            "attention=True)`; a blank text has none."
+        )
+    return SoftAlignment(
+        hypothesis.text,
+        readable_tokens(tokenizer, hypothesis.source_tokens),
+        readable_tokens(tokenizer, hypothesis.tokens),
+        hypothesis.attention,
+        hypothesis.attention.argmax(dim=-1).tolist(),
+    )
+
+
+def check_head(head: object, num_heads: int, stack: Stack) -> None:
+    """Raises ValueError unless a layer has a head of that number."""
+    if not isinstance(head, int):
+        raise ValueError(f"`head` must be a number from 1, or all, or mean, but is {head!r} instead.")
+    check_number("head", head, num_heads, STACK_NAMES[stack])
+
+
+def draw_attention_maps(maps: AttentionMaps) -> "Figure":
+    """Draw attention maps as heat maps, side by side where they are several, with one scale of colours."""
+    number = len(maps.weights)
+    columns = math.ceil(math.sqrt(number))
+    rows = -(-number // columns)
+    lettering = Lettering(maps.query_tokens, maps.key_tokens)
+    width, height = map_size(maps.query_tokens, maps.key_tokens, is_small=number > 1)
+    figure = new_figure(columns * width + 0.8, rows * height + 0.6)
+    panels = figure.subplots(rows, columns, squeeze=False).flatten()
+    queries, keys = AXES[maps.stack]
+    for index, (axes, weights) in enumerate(zip(panels, maps.weights, strict=False)):
+        image = draw_heat_map(
+            axes,
+            weights,
+            maps.query_tokens,
+            maps.key_tokens,
+            lettering,
+            highest=float(maps.weights.max()),
+            allowed=maps.allowed,
+        )
+        if number > 1:
+            axes.set_title(f"head {index + 1}", fontsize=10)
+        if index % columns == 0:
+            axes.set_ylabel(queries)
+        if index + columns >= number:
+            axes.set_xlabel(keys)
+    for axes in panels[number:]:
+        axes.remove()
+    figure.suptitle(maps.title, fontsize=11)
+    add_colour_bar(figure, image, list(panels[:number]), "attention weight; each row sums to 1")
+    return figure
+
+
+def draw_soft_alignment(alignment: SoftAlignment) -> "Figure":
+    """Draw a soft alignment as a heat map, with a ring around each target token's best source token."""
+    lettering = Lettering(alignment.source_tokens, alignment.target_tokens, [alignment.translation])
+    figure = new_figure(*map_size(alignment.target_tokens, alignment.source_tokens))
+    axes = figure.subplots()
+    image = draw_heat_map(axes, alignment.weights, alignment.target_tokens, alignment.source_tokens, lettering)
+    for target, source in enumerate(alignment.best):
+        axes.plot(source, target, "o", markersize=6, markerfacecolor="none", markeredgecolor="#ff4d4d")
+    axes.set_xlabel("source tokens")
+    axes.set_ylabel("tokens of the translation")
+    figure.suptitle("Soft alignment (ring: the most attended source token)", fontsize=11)
+    add_colour_bar(figure, image, [axes], "attention weight; each row sums to 1")
+    return figure

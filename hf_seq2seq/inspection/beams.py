@@ -1,0 +1,261 @@
+"""The tree of a beam search: every hypothesis that was kept at some step, and what became of it."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor, PreTrainedTokenizerBase, StoppingCriteria
+
+from hf_seq2seq.inference import SearchOptions
+
+from .decoding import run_search
+from .figures import Lettering, new_figure
+from .tokens import check_texts, readable_ids
+from .trace import Model
+
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Node:
+    """A hypothesis: the token that it ends in, after those of its parents.
+
+    Attributes:
+        parent: The number of the node before it in the list of all; None for the start token.
+        step: How many tokens it has, without the start token.
+        token: Its last token.
+        log_prob: The natural logarithm of its last token's probability after those before.
+        sum_log_prob: The logarithm of the whole hypothesis' probability.
+        score: What finished hypotheses are ranked by: `sum_log_prob` divided by `step` to the power of the length
+            penalty; None for one that did not finish.
+        rank: Its place among the hypotheses that the search returned, from 1; None for others.
+    """
+
+    parent: int | None
+    step: int
+    token: str
+    log_prob: float
+    sum_log_prob: float
+    score: float | None = None
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class BeamTree:
+    """The tree of a beam search.
+
+    Attributes:
+        source: The text.
+        translation: The best hypothesis.
+        beam_size: How many hypotheses were kept at each step.
+        length_penalty: The power of a hypothesis' length that its log-probability is divided by.
+        nodes: The hypotheses, each after its parent.
+    """
+
+    source: str
+    translation: str
+    beam_size: int
+    length_penalty: float
+    nodes: list[Node]
+
+    def path(self, node: Node) -> list[Node]:
+        """Returns the nodes from the start token to a node."""
+        path = [node]
+        while path[0].parent is not None:
+            path.insert(0, self.nodes[path[0].parent])
+        return path
+
+    @property
+    def best(self) -> Node:
+        """The end of the best hypothesis."""
+        return next(node for node in self.nodes if node.rank == 1)
+
+
+Ids = tuple[int, ...]
+
+
+class _RunningBeams(LogitsProcessor):  # type: ignore[misc, unused-ignore]
+    """Keeps at each step the hypotheses that go on, and the log-probabilities of what may follow each.
+
+    `generate` calls it after its own processors, so that banned tokens have minus infinity.
+    """
+
+    def __init__(self) -> None:
+        self.following: list[dict[Ids, Tensor]] = []
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        rows = zip(input_ids[:, 1:].tolist(), scores.cpu().clone(), strict=True)
+        self.following.append({tuple(ids): log_probs for ids, log_probs in rows})
+        return scores
+
+
+class _FinishedBeams(StoppingCriteria):  # type: ignore[misc, unused-ignore]
+    """Keeps the hypotheses that finish: those among the best `beam_size` candidates of a step that end.
+
+    `generate` hands it the candidates of each step, the best first; it never stops a search.
+    """
+
+    def __init__(self, beam_size: int, end_ids: set[int]) -> None:
+        self.beam_size, self.end_ids = beam_size, end_ids
+        self.found: list[Ids] = []
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor, **kwargs: Any) -> torch.BoolTensor:
+        candidates = map(tuple, input_ids[: self.beam_size, 1:].tolist())
+        self.found += [ids for ids in candidates if ids[-1] in self.end_ids]
+        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)  # type: ignore[return-value]
+
+
+def beam_tree(
+    model: Model,
+    tokenizer: PreTrainedTokenizerBase,
+    text: str,
+    *,
+    beam_size: int | None = None,
+    length_penalty: float | None = None,
+) -> BeamTree:
+    """Translate a text by `generate`'s own beam search and return its tree.
+
+    Args:
+        model: The model; it stays as it is, and others may use it at the same time.
+        tokenizer: Its tokenizer.
+        text: The text.
+        beam_size: Hypotheses kept at each step, at least 2; by default the model's own.
+        length_penalty: As in `SearchOptions`; by default the model's own.
+
+    Raises:
+        ValueError: If the text is blank, or an option is out of range.
+    """
+    check_texts("text", [text])
+    beam_size = model.generation_config.num_beams or 1 if beam_size is None else beam_size
+    if beam_size < 2:
+        raise ValueError(
+            f"`beam_size` must be at least 2 for a tree, but is {beam_size} instead. For greedy search look "
+            "at its steps."
+        )
+    options: SearchOptions = {"beam_size": beam_size, "n_best": beam_size}
+    if length_penalty is None:
+        length_penalty = float(model.generation_config.length_penalty or 0.0)
+    options["length_penalty"] = length_penalty
+    end_ids = _end_ids(model)
+    running, finished = _RunningBeams(), _FinishedBeams(beam_size, end_ids)
+    # The output has the hypotheses that are left at the end (`sequences`, the best first) and `beam_indices`, which
+    # tell their way alone; those that were given up on the way come from the two recorders.
+    output = run_search(
+        model,
+        tokenizer,
+        text,
+        options,
+        logits_processor=[running],
+        stopping_criteria=[finished],
+        output_scores=True,
+    )
+    returned = [_cut(ids, end_ids) for ids in output.sequences[:, 1:].tolist()]
+    nodes = _make_nodes(running.following, finished.found, returned, length_penalty)
+    tokens = readable_ids(tokenizer, [ids[-1] for ids in nodes if ids])
+    named = [model.generation_config.decoder_start_token_id or 0]
+    tokens = [*readable_ids(tokenizer, named), *tokens]
+    return BeamTree(
+        text,
+        str(tokenizer.decode(list(returned[0]), skip_special_tokens=True)),
+        beam_size,
+        length_penalty,
+        [Node(token=token, **fields) for token, fields in zip(tokens, nodes.values(), strict=True)],
+    )
+
+
+def _make_nodes(
+    following: list[dict[Ids, Tensor]], finished: list[Ids], returned: list[Ids], length_penalty: float
+) -> dict[Ids, dict[str, Any]]:
+    """Returns the fields of each hypothesis' node but its token, parents first."""
+    log_probs = {ids: after for of_step in following for ids, after in of_step.items()}
+    ends = {*finished, *returned}
+    paths = sorted(dict.fromkeys([*log_probs, *finished, *returned]), key=len)
+    nodes: dict[Ids, dict[str, Any]] = {(): {"parent": None, "step": 0, "log_prob": 0.0, "sum_log_prob": 0.0}}
+    places: dict[Ids, int] = {(): 0}
+    for ids in paths:
+        if not ids:
+            continue
+        log_prob = float(log_probs[ids[:-1]][ids[-1]])
+        places[ids] = len(nodes)
+        fields: dict[str, Any] = {"parent": places[ids[:-1]], "step": len(ids), "log_prob": log_prob}
+        fields["sum_log_prob"] = nodes[ids[:-1]]["sum_log_prob"] + log_prob
+        if ids in ends:
+            fields["score"] = fields["sum_log_prob"] / len(ids) ** length_penalty
+            fields["rank"] = returned.index(ids) + 1 if ids in returned else None
+        nodes[ids] = fields
+    return nodes
+
+
+def _end_ids(model: Model) -> set[int]:
+    end_ids: Any = model.generation_config.eos_token_id
+    return set(end_ids if isinstance(end_ids, list) else [end_ids])
+
+
+def _cut(ids: list[int], end_ids: set[int]) -> Ids:
+    """Returns the ids up to the first end token; beam search fills up with these, or with padding."""
+    length = next((place + 1 for place, token in enumerate(ids) if token in end_ids), len(ids))
+    return tuple(ids[:length])
+
+
+def draw_beam_tree(tree: BeamTree) -> "Figure":
+    """Draw the tree of a beam search from the top down: a row for each step, in it the hypotheses by probability."""
+    lettering = Lettering([node.token for node in tree.nodes])
+    places = _places(tree)
+    widest = max(x for x, _ in places) + 1
+    longest = max(len(node.token) for node in tree.nodes)
+    column = 0.085 * (longest + 8) + 0.3
+    figure = new_figure(max(widest * column + 0.8, 6.5), 0.36 * (tree.nodes[-1].step + 1) + 1.1)
+    axes = figure.subplots()
+    best = {id(node) for node in tree.path(tree.best)}
+    for node, place in zip(tree.nodes, places, strict=True):
+        colour = "#1f6f43" if id(node) in best else "#3b528b" if node.score is not None else "#555555"
+        if node.parent is not None:
+            x, y = zip(places[node.parent], place, strict=True)
+            is_best = id(node) in best
+            axes.plot(x, y, color=colour if is_best else "#bbbbbb", linewidth=2.2 if is_best else 0.9, zorder=1)
+        axes.text(
+            *place,
+            lettering(_describe(node)),
+            fontsize=8.5,
+            color=colour,
+            ha="center",
+            va="center",
+            bbox={"boxstyle": "round,pad=0.18", "facecolor": "white", "edgecolor": colour, "linewidth": 0.8}
+            if node.score is not None
+            else {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"},
+            **lettering.style,
+        )
+    axes.set_xlim(-0.6, widest - 0.4)
+    axes.set_ylim(tree.nodes[-1].step + 0.6, -0.6)
+    axes.set_yticks(range(tree.nodes[-1].step + 1))
+    axes.set_xticks([])
+    axes.set_ylabel("step")
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
+    axes.set_title(
+        f"Beam search, {tree.beam_size} beams, length penalty {tree.length_penalty:g}\n"
+        "token and log-probability of the whole; box: finished, with its rank and score; green: the best",
+        fontsize=10,
+    )
+    return figure
+
+
+def _describe(node: Node) -> str:
+    if node.parent is None:
+        return node.token
+    number = f"{node.sum_log_prob if node.score is None else node.score:.2f}".replace("-", "\N{MINUS SIGN}")
+    return f"{node.token}  {f'#{node.rank}: ' if node.rank else ''}{number}"
+
+
+def _places(tree: BeamTree) -> list[tuple[int, int]]:
+    """Returns column and row of each node: those of a step side by side, the likeliest first."""
+    steps: dict[int, list[int]] = {}
+    for number, node in enumerate(tree.nodes):
+        steps.setdefault(node.step, []).append(number)
+    columns: dict[int, int] = {}
+    for numbers in steps.values():
+        ranked = sorted(numbers, key=lambda number: -tree.nodes[number].sum_log_prob)
+        columns |= {number: column for column, number in enumerate(ranked)}
+    return [(columns[number], node.step) for number, node in enumerate(tree.nodes)]

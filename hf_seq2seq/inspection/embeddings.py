@@ -1,0 +1,204 @@
+"""Tokens in the embedding space: the nearest ones of a token, and a plane on which chosen ones are spread out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from .figures import COLOURS, Lettering, new_figure
+from .tokens import find_token, readable_ids
+from .trace import Model, Side, check_side
+
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The tokens whose embeddings point most nearly where a token's does.
+
+    Attributes:
+        token: The token.
+        side: Whose embeddings: "source" or "target".
+        tokens: Its neighbours, the nearest first.
+        cosines: The cosine of each with it.
+    """
+
+    token: str
+    side: Side
+    tokens: list[str]
+    cosines: list[float]
+
+
+@dataclass(frozen=True)
+class Projection:
+    """The embeddings of N tokens on the plane in which they differ most.
+
+    Attributes:
+        side: Whose embeddings: "source" or "target".
+        tokens: The N tokens.
+        points: Shape (N, 2): their coordinates on the first two principal components.
+        explained: The share of their variance that each of the two has.
+    """
+
+    side: Side
+    tokens: list[str]
+    points: Tensor
+    explained: list[float]
+
+
+def nearest_neighbours(
+    model: Model, tokenizer: PreTrainedTokenizerBase, token: str, number: int = 10, side: Side = "source"
+) -> Neighbours:
+    """Return the tokens nearest to one by the cosine of their embeddings.
+
+    Args:
+        model: The model.
+        tokenizer: Its tokenizer.
+        token: A token of the vocabulary, or a word that is one; ␣ may stand for a space.
+        number: How many neighbours.
+        side: "source" for the encoder's embeddings, "target" for the decoder's; one table where they are shared.
+
+    Raises:
+        ValueError: If there is no such token, or `number` is not positive.
+    """
+    table = _embeddings(model, tokenizer, side)
+    highest = len(table) - 1
+    if not 1 <= number <= highest:
+        raise ValueError(f"`number` must be at least 1 and at most {highest}, but is {number} instead.")
+    chosen = _find(tokenizer, token, len(table))
+    cosines = torch.nn.functional.cosine_similarity(table, table[chosen][None])
+    cosines[chosen] = -torch.inf
+    values, ids = cosines.topk(number)
+    return Neighbours(
+        readable_ids(tokenizer, [chosen])[0], side, readable_ids(tokenizer, ids.tolist()), values.tolist()
+    )
+
+
+def project_tokens(
+    model: Model, tokenizer: PreTrainedTokenizerBase, tokens: Sequence[str], side: Side = "source"
+) -> Projection:
+    """Return the embeddings of some tokens, projected by principal component analysis.
+
+    The sign of a component, which the analysis leaves open, is that which makes its largest coefficient positive.
+
+    Args:
+        model: The model.
+        tokenizer: Its tokenizer.
+        tokens: At least three different tokens, as for `nearest_neighbours`.
+        side: "source" for the encoder's embeddings, "target" for the decoder's.
+
+    Raises:
+        ValueError: If a token is unknown, or there are fewer than three.
+    """
+    table = _embeddings(model, tokenizer, side)
+    ids = list(dict.fromkeys(_find(tokenizer, token, len(table)) for token in tokens))
+    if len(ids) < 3:
+        raise ValueError(f"`tokens` must be at least 3 different tokens, but are {len(ids)} instead. Name more.")
+    vectors = table[ids]
+    _, sizes, components = torch.linalg.svd(vectors - vectors.mean(dim=0), full_matrices=False)
+    components, sizes = components[:2], sizes**2
+    components = components * components.gather(1, components.abs().argmax(dim=1, keepdim=True)).sign()
+    points = (vectors - vectors.mean(dim=0)) @ components.T  # (N, D) -> (N, 2)
+    explained = (sizes[:2] / sizes.sum().clamp(min=torch.finfo(sizes.dtype).tiny)).tolist()
+    return Projection(side, readable_ids(tokenizer, ids), points, explained)
+
+
+def _embeddings(model: Model, tokenizer: PreTrainedTokenizerBase, side: Side) -> Tensor:
+    """Returns the embeddings, shape (V, D), of those rows that are a token's."""
+    check_side(side)
+    table = model.get_input_embeddings() if side == "source" else model.get_decoder_input_embeddings()
+    weight: Tensor = table.weight  # type: ignore[assignment]
+    return weight.detach()[: len(tokenizer)].cpu().double()
+
+
+def _find(tokenizer: PreTrainedTokenizerBase, token: str, num_embeddings: int) -> int:
+    number = find_token(tokenizer, token)
+    if number >= num_embeddings:
+        raise ValueError(
+            f"`token` must be one that the model has an embedding for ({num_embeddings} tokens), but {token!r} is "
+            f"number {number}. Use the tokenizer that the model was trained with."
+        )
+    return number
+
+
+def draw_neighbours(neighbours: Sequence[Neighbours]) -> "Figure":
+    """Draw the nearest neighbours of some tokens: bars of their cosines, a panel for each token."""
+    columns = min(len(neighbours), 3)
+    rows = -(-len(neighbours) // columns)
+    lettering = Lettering(*([of_one.token, *of_one.tokens] for of_one in neighbours))
+    number = len(neighbours[0].tokens)
+    figure = new_figure(max(4.2 * columns, 5), rows * (0.27 * number + 0.9) + 0.5)
+    panels = figure.subplots(rows, columns, squeeze=False).flatten()
+    for axes, of_one in zip(panels, neighbours, strict=False):
+        axes.barh(range(number), of_one.cosines, color="#3b528b")
+        axes.set_yticks(range(number), list(map(lettering, of_one.tokens)), fontsize=9, **lettering.style)
+        axes.invert_yaxis()
+        for place, cosine in enumerate(of_one.cosines):
+            axes.annotate(f" {cosine:.2f}", (max(cosine, 0), place), va="center", fontsize=8)
+        axes.set_xlim(min(0.0, *of_one.cosines), max(*of_one.cosines, 0.1) * 1.15)
+        axes.set_title(lettering(f"nearest to {of_one.token}"), fontsize=10, **lettering.style)
+        axes.set_xlabel("cosine")
+    for axes in panels[len(neighbours) :]:
+        axes.remove()
+    figure.suptitle(f"Neighbours in the embedding space ({neighbours[0].side} side)", fontsize=11)
+    return figure
+
+
+def draw_projection(projection: Projection) -> "Figure":
+    """Draw tokens as points on the plane in which their embeddings differ most."""
+    import matplotlib
+
+    lettering = Lettering(projection.tokens)
+    figure = new_figure(8, 6.4)
+    axes = figure.subplots()
+    colour = matplotlib.colormaps[COLOURS](0.3)
+    axes.scatter(projection.points[:, 0], projection.points[:, 1], s=18, color=colour)
+    axes.margins(0.12)
+    axes.grid(alpha=0.3)
+    _label_points(axes, projection.points, projection.tokens, lettering)
+    for name, share in zip(("x", "y"), projection.explained, strict=True):
+        which = "first" if name == "x" else "second"
+        axes.set(**{f"{name}label": f"{which} principal component ({100 * share:.0f} % of the variance)"})
+    axes.set_title(f"Embeddings of {len(projection.tokens)} tokens ({projection.side} side)", fontsize=11)
+    return figure
+
+
+def _label_points(axes: "Axes", points: Tensor, labels: Sequence[str], lettering: Lettering) -> None:
+    """Write a label beside each point, where it hides as little of the others as can be."""
+    figure: Any = axes.figure
+    figure.draw_without_rendering()  # which settles where the axes are
+    dots = axes.transData.transform(points.tolist()) * 72 / figure.dpi  # in points of a printer
+    taken = [(x - 3, y - 3, x + 3, y + 3) for x, y in dots]
+    for (x, y), label, point in zip(dots, labels, points.tolist(), strict=True):
+        width, height = 6.2 * len(label), 11.0
+        beside = [(left, low) for left in (5.0, -5.0 - width) for low in (-4.0, 4.0, -12.0, 14.0, -22.0)]
+        offsets = [*beside, (-width / 2, 6.0), (-width / 2, -16.0)]
+        boxes = [(x + left, y + low, x + left + width, y + low + height) for left, low in offsets]
+        hidden = [sum(_common_area(box, other) for other in taken) for box in boxes]
+        chosen = min(range(len(boxes)), key=hidden.__getitem__)
+        taken.append(boxes[chosen])
+        axes.annotate(
+            lettering(label),
+            point,
+            xytext=offsets[chosen],
+            textcoords="offset points",
+            va="bottom",
+            fontsize=9,
+            arrowprops={"arrowstyle": "-", "color": "#999999", "linewidth": 0.6, "shrinkA": 0, "shrinkB": 2},
+            **lettering.style,
+        )
+
+
+Box = tuple[float, float, float, float]
+
+
+def _common_area(one: Box, other: Box) -> float:
+    width = min(one[2], other[2]) - max(one[0], other[0])
+    height = min(one[3], other[3]) - max(one[1], other[1])
+    return max(width, 0.0) * max(height, 0.0)

@@ -1,0 +1,221 @@
+"""What all pictures share: their file, their size, heat maps with tokens on the axes, and fonts for every script."""
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+
+logger = logging.getLogger(__name__)
+
+PathLike = str | os.PathLike[str]
+
+ENDINGS = (".png", ".svg", ".json")
+COLOURS = "viridis"  # perceptually uniform, and told apart by the colour-blind
+FORBIDDEN = "#d9d9d9"  # cells that a mask forbids
+
+_CELL, _SMALL_CELL = 0.27, 0.17  # inches
+_LETTER = 0.085  # inches, of a letter at the labels' size
+
+# Beginnings of the files of fonts with many characters, which come before others that have a character too.
+_PREFERRED_FONTS = ("notosans", "sourcehansans", "wqy", "pingfang", "msyh", "arialunicode")
+_UNDRAWABLE = "\u25a1"  # an empty square
+
+
+def check_output(output: PathLike) -> None:
+    """Checks, before anything is computed, that a picture or JSON file can be written.
+
+    Raises:
+        ValueError: If the ending is unknown, or there is no such folder, **or**
+        ImportError: If it is a picture, and matplotlib is not installed.
+    """
+    path = Path(output)
+    if path.suffix.lower() not in ENDINGS:
+        raise ValueError(
+            f"`output` must be a file whose name ends in {', '.join(ENDINGS)}, but is {output} instead. Name it so."
+        )
+    if path.is_dir() or not path.parent.is_dir():
+        raise ValueError(f"`output` must be a file in an existing folder, but is {output} instead. Make the folder.")
+    if path.suffix.lower() != ".json":
+        new_figure(1, 1)
+
+
+def write_view(view: Any, draw: Callable[[Any], "Figure"], output: PathLike) -> None:
+    """Write what a function of this package returned: its numbers as JSON, or a picture of them.
+
+    Args:
+        view: The numbers.
+        draw: The function that draws them.
+        output: The file; its ending says how: .png, .svg or .json.
+
+    Raises:
+        ValueError: As `check_output` does.
+        ImportError: As `check_output` does.
+    """
+    check_output(output)
+    path = Path(output)
+    ending = path.suffix.lower()
+    if ending == ".json":
+        path.write_text(as_json(view) + "\n", encoding="utf-8")
+        return
+    written = BytesIO()  # a picture that fails leaves no half of a file
+    draw(view).savefig(written, format=ending[1:], dpi=150)
+    path.write_bytes(written.getvalue())
+
+
+def as_json(view: Any) -> str:
+    """Returns the numbers that a function of this package returned as JSON, tensors being nested lists."""
+    plain = [asdict(item) for item in view] if isinstance(view, list) else asdict(view)
+    return json.dumps(plain, ensure_ascii=False, default=Tensor.tolist)
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """Returns an empty figure of a size in inches, one that belongs to no window.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(
+            "Pictures need the library matplotlib, which is not installed: pip install 'hf-seq2seq[inspect]'"
+        ) from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+class Lettering:
+    """How the tokens of one figure are written: with fonts that have their characters.
+
+    Characters that no font of the machine has become squares, and one warning names them.
+
+    Args:
+        *texts: All tokens of the figure.
+    """
+
+    def __init__(self, *texts: Iterable[str]) -> None:
+        characters = {character for of_axis in texts for text in of_axis for character in text}
+        families, missing = _find_fonts(frozenset(characters))
+        self.style: dict[str, Any] = {"fontfamily": list(families), "parse_math": False}
+        self._squares = dict.fromkeys(map(ord, missing), _UNDRAWABLE)
+        if missing:
+            logger.warning(
+                "No font of this machine has the characters %s: they are drawn as %s. Install one that has, such as "
+                "Noto Sans CJK for Chinese, Japanese and Korean (on Debian and Ubuntu: apt-get install "
+                "fonts-noto-cjk).",
+                *(" ".join(sorted(missing)), _UNDRAWABLE),
+            )
+
+    def __call__(self, text: str) -> str:
+        """Returns a text without characters that cannot be drawn."""
+        return text.translate(self._squares)
+
+
+@cache
+def _find_fonts(characters: frozenset[str]) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Returns fonts that have the characters between them, matplotlib's own first, and characters that none has."""
+    from matplotlib import font_manager
+
+    missing = set(map(ord, characters)) - _characters_of(font_manager.findfont("DejaVu Sans"))
+    families = ["DejaVu Sans"]
+    if missing:
+        # Not the list that matplotlib keeps, which knows no font that was installed since it was made.
+        for path in sorted(font_manager.findSystemFonts(), key=_by_preference):
+            found = missing & _characters_of(path)
+            if found:
+                font_manager.fontManager.addfont(path)
+                families.append(font_manager.FontProperties(fname=path).get_name())
+                missing -= found
+            if not missing:
+                break
+    return tuple(families), frozenset(map(chr, missing))
+
+
+def _by_preference(path: str) -> tuple[int, str]:
+    name = Path(path).name.lower().replace(" ", "").replace("-", "")
+    ranks = [rank for rank, font in enumerate(_PREFERRED_FONTS) if name.startswith(font)]
+    is_plain = not any(style in name for style in ("bold", "italic", "oblique", "light", "black", "thin"))
+    return min(ranks, default=len(_PREFERRED_FONTS)) + (0 if is_plain else 100), path
+
+
+@cache
+def _characters_of(path: str) -> frozenset[int]:
+    from matplotlib.ft2font import FT2Font
+
+    try:
+        return frozenset(FT2Font(path).get_charmap())
+    except (RuntimeError, OSError):  # a font that matplotlib cannot read
+        return frozenset()
+
+
+def map_size(rows: Sequence[str], columns: Sequence[str], *, is_small: bool = False) -> tuple[float, float]:
+    """Returns the width and height, in inches, that a heat map needs for its tokens to be read."""
+    cell = _SMALL_CELL if is_small else _CELL
+    letter = _LETTER * (0.8 if is_small else 1)
+    row_labels, column_labels = (letter * max(map(len, tokens), default=0) for tokens in (rows, columns))
+    width = cell * len(columns) + row_labels + (0.5 if is_small else 1.6)
+    height = cell * len(rows) + column_labels + (0.5 if is_small else 1.0)
+    return max(width, 2.6 if is_small else 5.0), max(height, 2.2 if is_small else 3.4)
+
+
+def draw_heat_map(
+    axes: "Axes",
+    values: Tensor,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    lettering: Lettering,
+    *,
+    lowest: float | None = 0.0,
+    highest: float | None = None,
+    allowed: Tensor | None = None,
+) -> "AxesImage":
+    """Draw a matrix with a token at each row and column.
+
+    Args:
+        axes: Where.
+        values: Shape (rows, columns).
+        rows: The tokens of the rows, from the top.
+        columns: The tokens of the columns.
+        lettering: How they are written.
+        lowest: The value of the darkest colour; by default 0, and None for the lowest of the values.
+        highest: The value of the lightest colour; by default the highest of the values.
+        allowed: True for cells that are drawn; others are grey.
+
+    Returns:
+        The image, for a bar of colours.
+    """
+    import numpy as np
+
+    cells = np.ma.masked_array(values.numpy(), mask=False if allowed is None else ~allowed.numpy())
+    image = axes.imshow(cells, cmap=COLOURS, vmin=lowest, vmax=highest, interpolation="nearest", aspect="equal")
+    axes.set_facecolor(FORBIDDEN)
+    size = 9 if max(len(rows), len(columns)) <= 24 else 8
+    axes.set_xticks(range(len(columns)), list(map(lettering, columns)), fontsize=size, **lettering.style)
+    is_of_characters = sum(len(column) == 1 for column in columns) > len(columns) / 2
+    for column, label in zip(columns, axes.get_xticklabels(), strict=True):
+        label.set_rotation(0 if is_of_characters and len(column) == 1 else 90)
+    axes.set_yticks(range(len(rows)), list(map(lettering, rows)), fontsize=size, **lettering.style)
+    axes.tick_params(length=2)
+    return image
+
+
+def add_colour_bar(figure: "Figure", image: "AxesImage", panels: "list[Axes]", label: str) -> None:
+    """Add a bar that tells what the colours mean, at the right of some panels."""
+    # At most a fifth of an inch wide, however tall the picture is.
+    aspect = max(20.0, 0.8 * figure.get_figheight() / 0.2)
+    where = panels if len(panels) > 1 else panels[0]
+    bar = figure.colorbar(image, ax=where, label=label, shrink=0.8, aspect=aspect, pad=0.02)
+    bar.outline.set_visible(False)

@@ -1,0 +1,74 @@
+"""The causal and padding masks of a batch, as the model applied them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from .attention import AXES
+from .figures import FORBIDDEN, Lettering, draw_heat_map, map_size, new_figure
+from .trace import STACK_NAMES, Trace
+
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Masks:
+    """Which tokens may look at which, for one pair of texts: True where a query may look at a key.
+
+    Attributes:
+        source_tokens: The S tokens of the source, with its padding.
+        input_tokens: The T tokens that the decoder was given, with their padding.
+        encoder: Shape (S, S).
+        decoder: Shape (T, T).
+        cross: Shape (T, S).
+    """
+
+    source_tokens: list[str]
+    input_tokens: list[str]
+    encoder: Tensor
+    decoder: Tensor
+    cross: Tensor
+
+
+def attention_masks(traces: Sequence[Trace]) -> list[Masks]:
+    """Return the masks of each pair of a batch that `trace` ran; all layers of a stack have the same."""
+    return [
+        Masks(
+            trace.source_tokens,
+            trace.input_tokens,
+            *(trace.attention(stack).allowed for stack in ("encoder", "decoder", "cross")),
+        )
+        for trace in traces
+    ]
+
+
+def draw_masks(masks: Sequence[Masks]) -> "Figure":
+    """Draw the masks of a batch: a row of three for each pair of texts."""
+    from matplotlib.patches import Patch
+
+    lettering = Lettering(*(tokens for pair in masks for tokens in (pair.source_tokens, pair.input_tokens)))
+    sources, inputs = masks[0].source_tokens, masks[0].input_tokens
+    shapes = {"encoder": (sources, sources), "decoder": (inputs, inputs), "cross": (inputs, sources)}
+    sizes = [map_size(*tokens, is_small=True) for tokens in shapes.values()]
+    widths = [width for width, _ in sizes]
+    height = max(height for _, height in sizes)
+    figure = new_figure(sum(widths) + 0.6, height * len(masks) + 1.0)
+    panels = figure.subplots(len(masks), 3, squeeze=False, width_ratios=widths)
+    for pair, of_pair in zip(masks, panels, strict=True):
+        tokens = {"encoder": pair.source_tokens, "decoder": pair.input_tokens, "cross": pair.input_tokens}
+        for axes, (stack, rows) in zip(of_pair, tokens.items(), strict=True):
+            allowed: Tensor = getattr(pair, stack)
+            columns = pair.input_tokens if stack == "decoder" else pair.source_tokens
+            draw_heat_map(axes, allowed.float(), rows, columns, lettering, highest=1.25, allowed=allowed)
+            axes.set_title(STACK_NAMES[stack].capitalize(), fontsize=10)
+            axes.set_ylabel(AXES[stack][0])
+            axes.set_xlabel(AXES[stack][1])
+    image = axes.images[0]
+    legend = [Patch(color=image.cmap(image.norm(1.0)), label="may look"), Patch(color=FORBIDDEN, label="masked")]
+    figure.legend(handles=legend, loc="outside upper right", ncols=2, frameon=False)
+    figure.suptitle("Which tokens may look at which", fontsize=11)
+    return figure

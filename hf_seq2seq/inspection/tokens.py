@@ -1,0 +1,92 @@
+"""Tokens as people read them."""
+
+from collections.abc import Iterable
+
+from tokenizers import decoders
+from transformers import PreTrainedTokenizerBase
+
+
+# The last is SentencePiece's sign for a space.
+_SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥", "\u2581": "␣"}
+
+
+def readable_tokens(tokenizer: PreTrainedTokenizerBase, tokens: Iterable[str]) -> list[str]:
+    r"""Returns tokens in letters in place of a byte-level vocabulary's signs, with spaces as ␣ and line ends as ↵.
+
+    Other characters that cannot be seen, and bytes that are only part of a character, are written as \u200d and \xe7.
+    """
+    byte_of = _bytes_by_sign() if _is_byte_level(tokenizer) else {}
+    return ["".join(map(_show, _read(token, byte_of))) for token in tokens]
+
+
+def readable_ids(tokenizer: PreTrainedTokenizerBase, ids: Iterable[int]) -> list[str]:
+    """Returns the tokens of ids as `readable_tokens` does; `<17>` for an id that the tokenizer does not know."""
+    ids = list(ids)
+    tokens = tokenizer.convert_ids_to_tokens(ids)
+    named = [f"<{number}>" if token is None else token for number, token in zip(ids, tokens, strict=True)]
+    return readable_tokens(tokenizer, named)
+
+
+def find_token(tokenizer: PreTrainedTokenizerBase, text: str) -> int:
+    """Returns the id of the token that a text is; ␣ stands for a space.
+
+    A word is the token of the word after a space, where there is one: " dog" and not the "dog" of "hotdog".
+
+    Raises:
+        ValueError: If the text is no token, with those that it is cut into.
+    """
+    wanted = text.replace("␣", " ")
+    vocabulary = tokenizer.get_vocab()
+    for spelt in ([f" {wanted}"] if wanted.isalpha() else []) + [wanted]:
+        pieces = _pieces(tokenizer, spelt)
+        if len(pieces) == 1 and pieces[0] != tokenizer.unk_token_id:
+            return pieces[0]
+    if text in vocabulary:  # such as a special token, which a text is never cut into
+        number: int = vocabulary[text]
+        return number
+    cut = ", ".join(map(repr, readable_ids(tokenizer, _pieces(tokenizer, wanted)))) or "nothing"
+    raise ValueError(
+        f"`token` must be one token of the vocabulary, but {text!r} is cut into {cut} instead. Name one of these, or "
+        "another word."
+    )
+
+
+def check_texts(name: str, texts: Iterable[object]) -> None:
+    """Raises ValueError unless each text is a string of valid Unicode with something in it."""
+    for text in texts:
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(f"`{name}` must be a text that is not blank, but is {text!r} instead. Write a sentence.")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError(
+                f"`{name}` must be valid Unicode, but {text!r} holds half of a surrogate pair. Take it out."
+            ) from None
+
+
+def _pieces(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    return ids
+
+
+def _is_byte_level(tokenizer: PreTrainedTokenizerBase) -> bool:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    return isinstance(getattr(backend, "decoder", None), decoders.ByteLevel)
+
+
+def _bytes_by_sign() -> dict[str, int]:
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    return {sign: byte for byte, sign in bytes_to_unicode().items()}
+
+
+def _show(character: str) -> str:
+    if character in _SIGNS or character.isprintable():
+        return _SIGNS.get(character, character)
+    return character.encode("unicode_escape").decode()
+
+
+def _read(token: str, byte_of: dict[str, int]) -> str:
+    if not all(sign in byte_of for sign in token):  # a token that was added whole, or a vocabulary of characters
+        return token
+    return bytes(byte_of[sign] for sign in token).decode(errors="backslashreplace")

@@ -1,0 +1,231 @@
+"""What happens inside a model in one real forward pass, for looking at.
+
+Shapes: B pairs of a batch, S source length, T target length, H heads, K width of a head's queries and keys. Lengths
+are without a batch where a trace is meant, which is of one pair of texts.
+"""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedTokenizerBase
+
+from hf_seq2seq.inference.search import Ids, TorchSearch
+from hf_seq2seq.modeling_seq2seq_transformer import (
+    Seq2SeqTransformerAttention,
+    Seq2SeqTransformerForConditionalGeneration,
+)
+
+from .tokens import check_texts, readable_ids
+
+
+Model = Seq2SeqTransformerForConditionalGeneration
+Stack = Literal["encoder", "decoder", "cross"]
+Side = Literal["source", "target"]
+
+STACK_NAMES = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "cross-attention"}
+
+
+@dataclass(frozen=True)
+class Attention:
+    """What one layer's attention computed; T queries look at S keys.
+
+    Attributes:
+        query_tokens: The T tokens that look.
+        key_tokens: The S tokens that are looked at.
+        queries: Shape (H, T, K).
+        keys: Shape (H, S, K).
+        allowed: Which key each query may look at, shape (T, S): the causal mask and that of the padding.
+        weights: Shape (H, T, S), each row summing to 1.
+        scaling: What scores are multiplied by: 1 / sqrt(d_k).
+    """
+
+    query_tokens: list[str]
+    key_tokens: list[str]
+    queries: Tensor
+    keys: Tensor
+    allowed: Tensor
+    weights: Tensor
+    scaling: float
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a model computed for a source and its target, layer by layer.
+
+    Attributes:
+        source_tokens: The S source tokens, with the end token, and with padding where there was some.
+        input_tokens: The T tokens that the decoder was given: the start token, and the target but its last.
+        target_tokens: The T tokens that it was to predict from them.
+        encoder: Self-attention of each encoder layer.
+        decoder: Masked self-attention of each decoder layer.
+        cross: Cross-attention of each decoder layer.
+        logits: Shape (T, V).
+    """
+
+    source_tokens: list[str]
+    input_tokens: list[str]
+    target_tokens: list[str]
+    encoder: list[Attention]
+    decoder: list[Attention]
+    cross: list[Attention]
+    logits: Tensor
+
+    def attention(self, stack: Stack, layer: int | None = None) -> Attention:
+        """Returns the attention of a layer, counted from 1; by default of the last.
+
+        Raises:
+            ValueError: If there is no such stack or layer.
+        """
+        if stack not in get_args(Stack):
+            raise ValueError(f"`stack` must be one of {', '.join(get_args(Stack))}, but is {stack!r} instead.")
+        layers: list[Attention] = getattr(self, stack)
+        check_number("layer", len(layers) if layer is None else layer, len(layers), STACK_NAMES[stack])
+        return layers[-1 if layer is None else layer - 1]
+
+
+def trace(
+    model: Model, tokenizer: PreTrainedTokenizerBase, sources: Sequence[str], targets: Sequence[str] | None = None
+) -> list[Trace]:
+    """Run a batch of pairs through a model and keep what its attention computed.
+
+    Texts of unequal length are padded, as in training, and the decoder is told where its padding is.
+
+    Args:
+        model: The model; it stays as it is, and others may use it at the same time.
+        tokenizer: Its tokenizer.
+        sources: The texts.
+        targets: Their translations; by default those that `Translator` finds.
+
+    Returns:
+        A trace for each pair, on the CPU.
+
+    Raises:
+        ValueError: If there is no text, a text is blank, or the numbers of texts differ.
+    """
+    _check_pairs(sources, targets)
+    observed = private_copy(model)
+    source_ids: list[Ids] = tokenizer(list(sources), verbose=False)["input_ids"]
+    if targets is None:
+        search = TorchSearch(observed)
+        target_ids = [found[0] for found in search.search(source_ids, [[]] * len(source_ids), search.settings({}))]
+    else:
+        target_ids = tokenizer(text_target=list(targets), verbose=False)["input_ids"]
+    input_ids, attention_mask = _pad(source_ids, model)
+    labels, label_mask = _pad(target_ids, model)
+    decoder_input_ids = observed.prepare_decoder_input_ids_from_labels(labels)
+    observed.set_attn_implementation("eager")
+    decoder_layers: Any = observed.model.decoder.layers
+    recorders = {
+        "encoder": [_Recorder(layer.self_attn) for layer in observed.model.encoder.layers],
+        "decoder": [_Recorder(layer.self_attn) for layer in decoder_layers],
+        "cross": [_Recorder(layer.encoder_attn) for layer in decoder_layers],
+    }
+    with torch.inference_mode():
+        output = observed(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=label_mask,  # an input stands where the label after it does
+            use_cache=False,
+        )
+    traces = []
+    for row in range(len(sources)):
+        of_source, of_input, of_target = (
+            readable_ids(tokenizer, ids[row].tolist()) for ids in (input_ids, decoder_input_ids, labels)
+        )
+        tokens = {"encoder": (of_source, of_source), "decoder": (of_input, of_input), "cross": (of_input, of_source)}
+        layers = {
+            stack: [recorder.attention(row, *tokens[stack]) for recorder in of_stack]
+            for stack, of_stack in recorders.items()
+        }
+        traces.append(Trace(of_source, of_input, of_target, **layers, logits=_ours(output.logits[row])))
+    return traces
+
+
+def private_copy(model: Model) -> Model:
+    """Returns the same model in evaluation mode, sharing its weights, with settings and hooks of its own.
+
+    What is done to it, the model and its other users do not see.
+    """
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    private: Model = copy.deepcopy(model, shared)
+    private.eval()
+    return private
+
+
+def check_number(name: str, number: int, highest: int, owner: str) -> None:
+    """Raises ValueError unless a layer's or head's number is one that its owner has."""
+    if not 1 <= number <= highest:
+        raise ValueError(
+            f"`{name}` must be at least 1 and at most {highest} for the {owner} of this model, but is {number} "
+            "instead. They are counted from 1."
+        )
+
+
+def check_side(side: str) -> None:
+    """Raises ValueError unless a side is the source or the target."""
+    if side not in get_args(Side):
+        raise ValueError(f"`side` must be one of {', '.join(get_args(Side))}, but is {side!r} instead.")
+
+
+class _Recorder:
+    """Keeps what an attention module computes in its next forward pass.
+
+    Args:
+        module: The module, which holds the recorder through its hooks; not the other way round, so that both go as
+            soon as the module does.
+    """
+
+    def __init__(self, module: Seq2SeqTransformerAttention) -> None:
+        self.key_dim, self.scaling = module.key_dim, module.scaling
+        module.q_proj.register_forward_hook(self._keep_queries)
+        module.k_proj.register_forward_hook(self._keep_keys)
+        module.register_forward_hook(self._keep_weights, with_kwargs=True)
+
+    def _keep_queries(self, module: Any, args: Any, output: Tensor) -> None:
+        self.queries = output.unflatten(-1, (-1, self.key_dim)).transpose(1, 2)  # (B, T, H K) -> (B, H, T, K)
+
+    def _keep_keys(self, module: Any, args: Any, output: Tensor) -> None:
+        self.keys = output.unflatten(-1, (-1, self.key_dim)).transpose(1, 2)
+
+    def _keep_weights(self, module: Any, args: Any, kwargs: dict[str, Any], output: tuple[Tensor, Tensor]) -> None:
+        self.weights = output[1]
+        self.mask: Tensor | None = kwargs["attention_mask"]
+
+    def attention(self, row: int, query_tokens: list[str], key_tokens: list[str]) -> Attention:
+        """Returns what was kept of one row of the batch."""
+        allowed = torch.ones(self.weights.shape[2:], dtype=torch.bool)
+        if self.mask is not None:  # (B, 1, T, S): True, or 0, where a query may look
+            mask = self.mask.expand(len(self.weights), -1, *allowed.shape)[row, 0].cpu()
+            allowed = mask if mask.dtype == torch.bool else mask == 0
+        queries, keys, weights = (_ours(kept[row]) for kept in (self.queries, self.keys, self.weights))
+        return Attention(query_tokens, key_tokens, queries, keys, allowed, weights, self.scaling)
+
+
+def _check_pairs(sources: Sequence[str], targets: Sequence[str] | None) -> None:
+    if not sources:
+        raise ValueError("`text` must be given at least once, but is not.")
+    check_texts("text", sources)
+    if targets is None:
+        return
+    check_texts("target", targets)
+    if len(targets) != len(sources):
+        raise ValueError(
+            f"`target` must be given once for each text ({len(sources)}), or not at all, but is {len(targets)} times."
+        )
+
+
+def _pad(rows: Sequence[Ids], model: Model) -> tuple[Tensor, Tensor]:
+    """Returns ids (B, L), padded at the right, and their mask, on the model's device."""
+    ids = pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=model.config.pad_token_id)
+    mask = pad_sequence([torch.ones(len(row), dtype=torch.long) for row in rows], batch_first=True)
+    return ids.to(model.device), mask.to(model.device)
+
+
+def _ours(tensor: Tensor) -> Tensor:
+    return tensor.detach().cpu().float().clone()
