@@ -15,7 +15,8 @@ def test_the_stock_trainer_and_then_the_translator_run_as_they_stand(tmp_path: P
     examples = re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     (training,) = (example for example in examples if "Seq2SeqTrainer(" in example)
     (translating,) = (example for example in examples if 'Translator.from_pretrained("out")' in example)
-    assert len(examples) == 4  # those of "Load it" are run in tests/hub/test_push.py
+    (inspecting,) = (example for example in examples if "hf_seq2seq.inspection" in example)
+    assert len(examples) == 5  # those of "Load it" are run in tests/hub/test_push.py
     (tmp_path / "new.en").write_text("one and two\nfive and six\n")
     for part in ("train", "val"):
         pairs = [(f"{a} and {b}", f"{NUMBERS[a]} und {NUMBERS[b]}") for a in NUMBERS for b in NUMBERS]
@@ -23,7 +24,7 @@ def test_the_stock_trainer_and_then_the_translator_run_as_they_stand(tmp_path: P
             (tmp_path / f"{part}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
     finished = subprocess.run(
-        [sys.executable, "-c", f"{training}\n{translating}"],
+        [sys.executable, "-c", f"{training}\n{translating}\n{inspecting}"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -37,3 +38,4 @@ def test_the_stock_trainer_and_then_the_translator_run_as_they_stand(tmp_path: P
     }
     (translation,) = re.findall(r"^\['(.*)'\]$", finished.stdout, re.MULTILINE)
     assert translation.strip()
+    assert (tmp_path / "mean.png").stat().st_size > 1000
