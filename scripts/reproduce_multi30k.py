@@ -182,7 +182,8 @@ def parse_arguments(arguments: Sequence[str] | None) -> tuple[argparse.Namespace
     add("--data", type=Path, required=True, metavar="DIR", help="folder with the raw files")
     add("--output", type=Path, required=True, metavar="DIR", help="where everything is kept")
     add("--direction", choices=("en-de", "de-en"), default="en-de", help="source and target language")
-    add("--recipe", choices=("small", "tiny", "best"), default="small", help="size and settings (default small)")
+    recipes = sorted(path.stem.removeprefix("multi30k_") for path in RECIPES.glob("multi30k_*.yaml"))
+    add("--recipe", choices=recipes, default="small", help="size and settings (default small)")
     add("--seed", type=int, default=1, help="of weights, dropout and the order of batches (default 1)")
     return parser.parse_known_args(arguments)
 

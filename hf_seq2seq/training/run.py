@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -134,6 +135,7 @@ def _begin_card(trainer: Seq2SeqTransformerTrainer, model_args: ModelArguments, 
     card = describe_data(data_args, trainer.train_dataset)
     card.command = describe_command(model_args, data_args, trainer.args)
     card.hyperparameters = describe_hyperparameters(trainer.args)
+    card.versions = {name: version(name) for name in ("hf-seq2seq", "torch", "transformers")}
     base = model_args.model_name_or_path
     card.base_model = base if base is not None and not Path(base).exists() else None
     trainer.card = card

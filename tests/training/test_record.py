@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 from datasets import Dataset
 from reference.tiny_runs import command_line, tiny_settings
 
@@ -114,6 +115,7 @@ def test_a_run_leaves_the_facts_of_its_card_in_its_folder(tmp_path: Path) -> Non
     facts = read_facts(tmp_path / "out" / "model_card.yaml")
     assert (facts.updates, facts.num_pairs, facts.scores[0]["chrf"]) == (6, 60, results["chrf"])
     assert facts.seconds is not None
+    assert facts.versions["transformers"] == transformers.__version__
     assert facts.hyperparameters["learning_rate"] == 0.01
     assert facts.command is not None
     assert "--train_source train.source " in facts.command
