@@ -608,8 +608,8 @@ def test_settled_sentences_with_prefixes_of_unequal_length_leave_too() -> None:
     assert model.generate(**inputs_of(), **options).equal(expected)
 
 
-def test_the_decoder_gets_fewer_rows_as_sentences_are_settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = ending_model()
+def rows_of_each_step(model: Seq2SeqTransformerForConditionalGeneration, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows the decoder gets at each step of a beam search for six sentences."""
     rows = []
     forward = model.model.decoder.forward
 
@@ -619,6 +619,11 @@ def test_the_decoder_gets_fewer_rows_as_sentences_are_settled(monkeypatch: pytes
 
     monkeypatch.setattr(model.model.decoder, "forward", count)
     model.generate(**inputs_of(random_sentences((7, 2, 5, 1, 9, 3))), **BEAM | {"max_new_tokens": 40})
+    return rows
+
+
+def test_the_decoder_gets_fewer_rows_as_sentences_are_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = rows_of_each_step(ending_model(), monkeypatch)
     assert rows[0] == 6 * 4
     assert rows == sorted(rows, reverse=True)
     assert rows[-1] < rows[0]
@@ -627,15 +632,7 @@ def test_the_decoder_gets_fewer_rows_as_sentences_are_settled(monkeypatch: pytes
 def test_nothing_leaves_the_caches_of_a_model_that_is_spread_over_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     model = ending_model()
     model.hf_device_map = {"model.encoder": 0, "model.decoder": 1, "lm_head": 1}  # type: ignore[assignment]
-    rows = []
-    forward = model.model.decoder.forward
-
-    def count(*args: Any, **kwargs: Any) -> Any:
-        rows.append(len(kwargs["input_ids"]))
-        return forward(*args, **kwargs)
-
-    monkeypatch.setattr(model.model.decoder, "forward", count)
-    model.generate(**inputs_of(random_sentences((7, 2, 5, 1, 9, 3))), **BEAM | {"max_new_tokens": 40})
+    rows = rows_of_each_step(model, monkeypatch)
     assert set(rows) == {6 * 4}
 
 
