@@ -26,12 +26,8 @@ logger = logging.getLogger(__name__)
 
 PathLike = str | os.PathLike[str]
 
-_NAMES_OF_CODE = {
-    "attn_implementation",
-    "_attn_implementation",
-    "_attn_implementation_internal",
-    "experts_implementation",
-}
+# Fields of a config that may name code on the Hub.
+_NAMES_OF_CODE = {"attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation"}
 
 _WEIGHTS = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)  # one file, or the table of contents of several
 

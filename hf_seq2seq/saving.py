@@ -39,7 +39,9 @@ def new_folder(folder: PathLike) -> Iterator[Path]:
     check_new_folder(folder)
     path = Path(folder).resolve()
     for left in path.parent.glob(f".{path.name}.*.unfinished"):
-        if not psutil.pid_exists(int(left.name.split(".")[-2])):  # of a run that was killed
+        process = left.name.split(".")[-2]
+        # Of a run that was killed; in a container the next one often has its number.
+        if process.isdecimal() and (int(process) == os.getpid() or not psutil.pid_exists(int(process))):
             shutil.rmtree(left, ignore_errors=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
     unfinished.mkdir(parents=True)

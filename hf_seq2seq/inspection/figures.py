@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from functools import cache
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from hf_seq2seq.saving import PathLike
+
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
-
-PathLike = str | os.PathLike[str]
 
 ENDINGS = (".png", ".svg", ".json")
 COLOURS = "viridis"  # perceptually uniform, and told apart by the colour-blind

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from transformers import TrainerState
 
-from .figures import PathLike, new_figure
+from hf_seq2seq.saving import PathLike
+
+from .figures import new_figure
 
 
 if TYPE_CHECKING:

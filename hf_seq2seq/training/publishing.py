@@ -74,7 +74,6 @@ class PublishingTrainer(Seq2SeqTrainer):
             OSError: As `hub.push` does, **or**
             ValueError: As `hub.push` does.
         """
-        self.callback_handler.on_push_begin(self.args, self.state, self.control)
         if self.hub_model_id is None:
             self.init_hf_repo(token=token, private=private)
         self.save_model(_internal_call=True)
@@ -89,6 +88,7 @@ class PublishingTrainer(Seq2SeqTrainer):
         **facts: Any,
     ) -> Any:
         """Publishes the model that is in `output_dir`; see `push_to_hub`."""
+        self.callback_handler.on_push_begin(self.args, self.state, self.control)
         if not self.is_world_process_zero():
             return None
         self._finish_current_push()

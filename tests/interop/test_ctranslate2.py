@@ -308,12 +308,12 @@ def test_nothing_is_left_where_writing_fails(
 def test_what_a_killed_run_left_is_not_in_the_way(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
     killed = subprocess.Popen([sys.executable, "-c", ""])
     killed.wait()
-    running = tmp_path / f".ct2.{os.getppid()}.unfinished"
-    for folder in (tmp_path / f".ct2.{killed.pid}.unfinished", running):
+    others = [tmp_path / ".ct2.mine.unfinished", tmp_path / f".ct2.{os.getppid()}.unfinished"]
+    for folder in (*(tmp_path / f".ct2.{number}.unfinished" for number in (killed.pid, os.getpid())), *others):
         folder.mkdir()
         (folder / "half.bin").touch()
     to_ctranslate2(tiny_model(), tokenizer, tmp_path / "ct2")
-    assert sorted(tmp_path.iterdir()) == [running, tmp_path / "ct2"]
+    assert sorted(tmp_path.iterdir()) == sorted([*others, tmp_path / "ct2"])
     assert not (tmp_path / "ct2" / "half.bin").exists()
 
 
