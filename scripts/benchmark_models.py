@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from transformers import MarianConfig, MarianMTModel, PreTrainedModel
 
@@ -23,6 +23,7 @@ class ModelSizes:
     ffn_dim: int
     heads: int
     dropout: float = 0.1
+    norm_position: Literal["post", "pre"] = "post"
 
 
 def make_ours(sizes: ModelSizes, **options: Any) -> PreTrainedModel:
@@ -37,6 +38,7 @@ def make_ours(sizes: ModelSizes, **options: Any) -> PreTrainedModel:
         encoder_attention_heads=sizes.heads,
         decoder_attention_heads=sizes.heads,
         dropout=sizes.dropout,
+        norm_position=sizes.norm_position,
         **options,
     )
     return Seq2SeqTransformerForConditionalGeneration(config)
@@ -44,6 +46,7 @@ def make_ours(sizes: ModelSizes, **options: Any) -> PreTrainedModel:
 
 def make_marian(sizes: ModelSizes) -> PreTrainedModel:
     """Returns MarianMT with our token ids, ReLU, scaled and tied embeddings; its projections keep their biases."""
+    assert sizes.norm_position == "post", "MarianMT has no other"
     special = Seq2SeqTransformerConfig()
     assert special.decoder_start_token_id is not None
     config = MarianConfig(

@@ -29,6 +29,14 @@ from hf_seq2seq.training import Seq2SeqTransformerTrainer, Seq2SeqTransformerTra
 
 PAIRS = 64  # in a batch of random or length-grouped pairs
 
+# Training arguments that a benchmark may change.
+DEFAULTS: dict[str, Any] = {
+    "output_dir": str(Path(tempfile.gettempdir()) / "benchmark_training"),  # nothing is written there
+    "save_strategy": "no",
+    "per_device_train_batch_size": PAIRS,
+    "learning_rate": 1e-4,
+}
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -173,18 +181,15 @@ def make_trainer(
     model = MODEL_MAKERS[kind](settings.sizes)
     make_arguments = Seq2SeqTrainingArguments if kind == PEER else Seq2SeqTransformerTrainingArguments
     arguments = make_arguments(
-        output_dir=str(Path(tempfile.gettempdir()) / "benchmark_training"),  # nothing is written there
-        **({"per_device_train_batch_size": PAIRS} | options),
-        label_smoothing_factor=0.1,
-        learning_rate=1e-4,
         seed=seed,
         max_steps=max_steps,
         bf16=settings.dtype == "bfloat16",
         use_cpu=settings.device == "cpu",
-        save_strategy="no",
+        label_smoothing_factor=0.1,
         logging_strategy="no",
         report_to="none",
         disable_tqdm=True,
+        **(DEFAULTS | options),
     )
     collator: Any = default_data_collator
     if tokenizer is not None:

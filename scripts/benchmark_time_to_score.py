@@ -1,0 +1,214 @@
+"""Measures how long training takes to reach a BLEU score on validation pairs, against MarianMT's.
+
+    python scripts/benchmark_time_to_score.py --train train.en train.de --validation val.en val.de --output results/
+
+Ours is trained by `Seq2SeqTransformerTrainer` with batches by tokens, MarianMT by the stock `Seq2SeqTrainer` with
+random batches of as many pairs. Sizes, tokenizer, seed, label smoothing, optimizer and learning rate are the same.
+Ours is there twice: with the paper's post-norm, which MarianMT has too, and with pre-norm. After each epoch the
+validation pairs are translated greedily by `generate()`, the same way for all; the clock stands still meanwhile.
+
+The time is the processor's, of this process. With one thread that is what the run would take with a core of its own,
+so that other work on the machine distorts it little. Stopped and started again, the benchmark goes on from its last
+epoch.
+"""
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from benchmark_inference import batches_of, pad, search
+from benchmark_models import OURS, PEER, ModelSizes
+from benchmark_report import markdown
+from benchmark_run import Settings, make_trainer
+from benchmark_training import load_corpus, tell
+from datasets import Dataset
+from sacrebleu.metrics.bleu import BLEU
+from transformers import TrainerCallback, TrainerControl, TrainerState
+from transformers.trainer_utils import get_last_checkpoint
+
+from hf_seq2seq.data import TokenBudgetBatchSampler, read_lines
+from hf_seq2seq.inference.search import Ids
+
+
+TOKENS_PER_BATCH = 2048
+SIZES = ModelSizes(vocab_size=8000, d_model=256, layers=3, ffn_dim=1024, heads=4, dropout=0.3)
+OPTIMIZER: dict[str, Any] = {
+    "learning_rate": 1e-3,
+    "lr_scheduler_type": "inverse_sqrt",
+    "warmup_steps": 1000,
+    "adam_beta1": 0.9,
+    "adam_beta2": 0.98,
+    "adam_epsilon": 1e-9,
+    "weight_decay": 0.0,
+}
+RUNS: dict[str, tuple[str, ModelSizes]] = {
+    "ours-pre-norm": (OURS, replace(SIZES, norm_position="pre")),
+    "ours-post-norm": (OURS, SIZES),
+    "marian": (PEER, SIZES),
+}
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """How a model stood after an epoch: seconds of training so far, and its greedy BLEU (13a)."""
+
+    epoch: int
+    cpu_seconds: float
+    wall_seconds: float
+    bleu: float
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The tokenized training pairs, and the validation pairs as source ids and target texts."""
+
+    train: Dataset
+    tokenizer: Any
+    sources: list[Ids]
+    references: list[str]
+
+    @classmethod
+    def load(cls, train: tuple[str, str], validation: tuple[str, str], vocab_size: int) -> "Corpus":
+        """Reads the files, source and target of each, and trains the tokenizer."""
+        data, tokenizer = load_corpus(*train, vocab_size)
+        lines, references = (list(read_lines(file)) for file in validation)
+        return cls(data, tokenizer, tokenizer(lines)["input_ids"], references)
+
+
+class ScoreMeter(TrainerCallback):
+    """Scores the model after each epoch, with the clock stopped, and ends training at the score.
+
+    Args:
+        file: Where the epochs are kept.
+        epochs: Those of before, where a run goes on.
+        wanted: The score.
+        corpus: The validation pairs, and what decodes.
+    """
+
+    def __init__(self, file: Path, epochs: Sequence[Epoch], wanted: float, corpus: Corpus) -> None:
+        self.file, self.epochs, self.wanted, self.corpus = file, list(epochs), wanted, corpus
+        self.started = (0.0, 0.0)
+
+    def on_epoch_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Starts the clock."""
+        self.started = (time.process_time(), time.perf_counter())
+
+    def on_epoch_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Stops the clock and scores."""
+        cpu, wall = time.process_time() - self.started[0], time.perf_counter() - self.started[1]
+        before = self.epochs[-1] if self.epochs else Epoch(0, 0.0, 0.0, 0.0)
+        bleu = greedy_bleu(kwargs["model"], self.corpus)
+        found = Epoch(round(state.epoch or 0), before.cpu_seconds + cpu, before.wall_seconds + wall, bleu)
+        self.epochs.append(found)
+        self.file.write_text(json.dumps([asdict(epoch) for epoch in self.epochs], indent=2) + "\n", encoding="utf-8")
+        tell(f"{self.file.stem}, epoch {found.epoch}: BLEU {bleu:.2f} after {found.cpu_seconds / 60:.1f} min")
+        control.should_save = True
+        control.should_training_stop = bleu >= self.wanted
+
+
+def greedy_bleu(model: Any, corpus: Corpus) -> float:
+    """Returns the BLEU of greedy translations of the validation sources, which are batched by length."""
+    order = sorted(range(len(corpus.sources)), key=lambda row: len(corpus.sources[row]))
+    model.eval()
+    ids: list[Ids] = []
+    for batch in batches_of([corpus.sources[row] for row in order], 64):
+        ids += search(model, pad(corpus.tokenizer, batch, model.device), beam_size=1)
+    model.train()
+    by_row = dict(zip(order, corpus.tokenizer.batch_decode(ids, skip_special_tokens=True), strict=True))
+    return float(BLEU().corpus_score([by_row[row] for row in range(len(order))], [corpus.references]).score)
+
+
+def train_to_score(name: str, options: argparse.Namespace, corpus: Corpus) -> list[Epoch]:
+    """Trains until the score or the last epoch, or goes on with a run that was stopped; returns its epochs."""
+    file, folder = options.output / f"{name}.json", options.output / "checkpoints" / name
+    checkpoint = get_last_checkpoint(folder) if folder.exists() else None
+    done = json.loads((Path(checkpoint) / "trainer_state.json").read_text())["epoch"] if checkpoint else 0
+    epochs = [Epoch(**values) for values in json.loads(file.read_text())] if checkpoint else []
+    meter = ScoreMeter(file, [epoch for epoch in epochs if epoch.epoch <= round(done)], options.score, corpus)
+    if meter.epochs and (meter.epochs[-1].bleu >= options.score or meter.epochs[-1].epoch >= options.max_epochs):
+        return meter.epochs
+    kind, sizes = RUNS[name]
+    batches = len(TokenBudgetBatchSampler.from_dataset(corpus.train, TOKENS_PER_BATCH))
+    pairs = math.ceil(len(corpus.train) / batches)
+    settings = Settings(options.device, "float32", options.threads, 0, 1, sizes)
+    trainer = make_trainer(
+        kind,
+        settings,
+        corpus.train,
+        corpus.tokenizer,
+        seed=options.seed,
+        max_steps=options.max_epochs * batches,
+        output_dir=str(folder),
+        save_strategy="no",  # but for what the meter asks for
+        save_total_limit=1,
+        **({"tokens_per_batch": TOKENS_PER_BATCH} if kind == OURS else {"per_device_train_batch_size": pairs}),
+        **OPTIMIZER,
+    )
+    trainer.add_callback(meter)
+    trainer.train(resume_from_checkpoint=checkpoint)
+    return meter.epochs
+
+
+def table(results: dict[str, list[Epoch]], wanted: float) -> str:
+    """Returns the Markdown table of what each run needed to the score."""
+    rows: list[Sequence[str]] = [("model", "epochs", "BLEU", "minutes of one core"), ("---",) * 4]
+    for name, epochs in results.items():
+        last = epochs[-1]
+        missed = "" if last.bleu >= wanted else " (stopped before the score)"
+        rows.append((name, str(last.epoch), f"{last.bleu:.2f}{missed}", f"{last.cpu_seconds / 60:.1f}"))
+    return markdown(rows)
+
+
+def draw(results: dict[str, list[Epoch]], wanted: float, path: Path) -> None:
+    """Draws the score of each run over its time."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    for name, epochs in results.items():
+        minutes = [epoch.cpu_seconds / 60 for epoch in epochs]
+        axes.plot(minutes, [epoch.bleu for epoch in epochs], marker="o", markersize=3, label=name)
+    axes.axhline(wanted, color="grey", linewidth=0.8, linestyle="--")
+    axes.set_xlabel("minutes of training on one core")
+    axes.set_ylabel("validation BLEU (13a, greedy)")
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, loc="lower right")
+    figure.savefig(path, dpi=150)
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add, sides = parser.add_argument, ("SOURCE", "TARGET")
+    add("--train", nargs=2, required=True, metavar=sides, help="text files of the training pairs")
+    add("--validation", nargs=2, required=True, metavar=sides, help="text files of the validation pairs")
+    add("--output", type=Path, required=True, metavar="DIR", help="for checkpoints, figures and a picture")
+    add("--models", nargs="+", choices=RUNS, default=list(RUNS), help="what is trained (default all)")
+    add("--score", type=float, default=33.0, help="BLEU to reach (default 33)")
+    add("--max-epochs", type=int, default=40, help="where a run ends at last (default 40)")
+    add("--threads", type=int, default=1, help="of torch (default 1)")
+    add("--device", choices=("cpu", "cuda"), default="cpu", help="where (default cpu)")
+    add("--seed", type=int, default=1, help="of weights, dropout and the order of batches (default 1)")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Trains each model in turn and writes what was measured."""
+    options = parse_arguments(arguments)
+    options.output.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(options.threads)
+    corpus = Corpus.load(tuple(options.train), tuple(options.validation), SIZES.vocab_size)
+    results = {name: train_to_score(name, options, corpus) for name in options.models}
+    draw(results, options.score, options.output / "time_to_score.png")
+    print(table(results, options.score))
+
+
+if __name__ == "__main__":
+    main()
