@@ -2,6 +2,7 @@
 
     python scripts/reproduce_multi30k.py --data multi30k --output runs/small [--direction de-en] [--recipe tiny]
     python scripts/reproduce_multi30k.py ... --norm_position post    # further options go to `hf-seq2seq train`
+    python scripts/reproduce_multi30k.py ... --validation-only       # to choose settings: test sets are not touched
 
 DIR of `--data` holds train, val, test_2016_flickr, test_2017_flickr and test_2017_mscoco as NAME.LANGUAGE.gz, the raw
 files of https://github.com/multi30k/dataset. The recipes are in scripts/recipes/.
@@ -41,6 +42,7 @@ from hf_seq2seq.training.metrics import score
 
 
 RECIPES = Path(__file__).with_name("recipes")
+ARGUMENTS_FILE, SCORES_FILE = "arguments.json", "scores.json"
 TESTS = {
     "validation": "val",
     "Test2016": "test_2016_flickr",
@@ -184,6 +186,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> tuple[argparse.Namespace
     add("--direction", choices=("en-de", "de-en"), default="en-de", help="source and target language")
     recipes = sorted(path.stem.removeprefix("multi30k_") for path in RECIPES.glob("multi30k_*.yaml"))
     add("--recipe", choices=recipes, default="small", help="size and settings (default small)")
+    add("--validation-only", action="store_true", help="translate and score the validation pairs, and no test set")
     add("--seed", type=int, default=1, help="of weights, dropout and the order of batches (default 1)")
     return parser.parse_known_args(arguments)
 
@@ -194,15 +197,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     recipe = yaml.safe_load((RECIPES / f"multi30k_{options.recipe}.yaml").read_text(encoding="utf-8"))
     languages = options.direction.split("-")
     options.output.mkdir(parents=True, exist_ok=True)
+    if not (options.output / ARGUMENTS_FILE).exists():
+        given = {name: getattr(options, name) for name in ("direction", "recipe", "seed")}
+        given["options"] = shlex.join(further)
+        (options.output / ARGUMENTS_FILE).write_text(json.dumps(given) + "\n", encoding="utf-8")
     files = prepare(options.data, options.output, languages)
     train(recipe["train"] | {"seed": options.seed}, files, options.output, further)
+    tests = {"validation": TESTS["validation"]} if options.validation_only else TESTS
     sources, references = (
-        {name: list(read_lines(files[part][side])) for name, part in TESTS.items()} for side in (0, 1)
+        {name: list(read_lines(files[part][side])) for name, part in tests.items()} for side in (0, 1)
     )
     hypotheses = options.output / "hypotheses"
     translate(options.output / "model", sources, recipe["translate"], hypotheses)
     scores = score_all(references, hypotheses, languages[1])
-    (options.output / "scores.json").write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
+    (options.output / SCORES_FILE).write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
     write_view(training_curves(options.output / "model"), draw_training_curves, options.output / "curves.png")
     facts = describe(options, options.output / "model", scores, further)
     write_card(facts, options.output / "model", options.output)

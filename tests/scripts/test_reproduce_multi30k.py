@@ -60,6 +60,15 @@ def test_all_steps_are_gone_through_once(
     assert json.loads((output / "scores.json").read_text()) == scores
 
 
+def test_settings_are_chosen_without_a_look_at_the_test_sets(data: Path, tmp_path: Path) -> None:
+    arguments = ["--data", str(data), "--output", str(tmp_path / "out"), "--validation-only"]
+    main([*arguments, *TINY.split(), *SHORT.split(), *NO_EVALUATION.split()])
+    assert list(json.loads((tmp_path / "out" / "scores.json").read_text())) == ["validation"]
+    given = json.loads((tmp_path / "out" / "arguments.json").read_text())
+    assert given["direction"] == "en-de"
+    assert given["options"].startswith("--d_model 16 ")
+
+
 def test_a_run_that_fails_ends_the_script(data: Path, tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as end:
         main(["--data", str(data), "--output", str(tmp_path / "out"), "--no_such_option", "1"])

@@ -1,0 +1,108 @@
+"""Adds runs of scripts/reproduce_multi30k.sh to the table of all runs, model_cards/multi30k_runs.csv.
+
+    python scripts/tabulate_multi30k.py runs/*
+
+A run has one row, named after its folder; a row that is there is written anew. A run that was stopped, or that went
+wrong, has a row too, with what there is of it. The columns:
+
+- direction, recipe, options, seed: what `reproduce_multi30k.sh` was given, the options being those for `train`.
+- parameters, epochs, updates: of the model; and how much it was trained.
+- hours, target_tokens_per_second: of training, as it ran, without evaluation: other work on the machine slows it down.
+- greedy_epoch_10, greedy_last: BLEU (13a) of greedy translations of the validation pairs, after 10 epochs and at the
+  end, of single checkpoints. Runs of unequal length can be compared by the first.
+- For each test set BLEU (13a, cased) and BLEU tok-lc, of beam search with the averaged weights. Empty for test sets of
+  runs by which settings were chosen.
+"""
+
+import argparse
+import csv
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from reproduce_multi30k import ARGUMENTS_FILE, SCORES_FILE, TESTS
+from transformers import TrainerState
+from transformers.trainer_utils import get_last_checkpoint
+
+from hf_seq2seq.hub.card import FACTS_FILE
+from hf_seq2seq.loading import load_model
+
+
+TABLE = Path(__file__).resolve().parent.parent / "model_cards" / "multi30k_runs.csv"
+Row = dict[str, Any]
+
+
+def describe_run(folder: Path) -> Row:
+    """Returns the row of a run.
+
+    Raises:
+        FileNotFoundError: If there is no run in the folder, or it has no checkpoint yet.
+    """
+    arguments: Row = json.loads((folder / ARGUMENTS_FILE).read_text(encoding="utf-8"))
+    checkpoint = get_last_checkpoint(folder / "model")
+    if checkpoint is None:
+        raise FileNotFoundError(f"{folder} must hold a run with a checkpoint, but has none yet. Let it train first.")
+    state = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
+    row: Row = {"run": folder.name} | arguments
+    row["parameters"] = load_model(checkpoint).num_parameters()
+    row |= {"epochs": round(state.epoch or 0, 2), "updates": state.global_step}
+    row |= describe_speed(state, folder / "model" / FACTS_FILE) | describe_evaluations(state)
+    scores = folder / SCORES_FILE
+    found = json.loads(scores.read_text(encoding="utf-8")) if scores.exists() else {}
+    for name, values in found.items():
+        row |= {f"{name} {kind}": f"{values[key]:.2f}" for kind, key in SCORES.items()}
+    return row
+
+
+SCORES = {"13a": "bleu", "tok-lc": "bleu_tok_lc"}
+COLUMNS = [
+    *("run", "direction", "recipe", "options", "seed", "parameters", "epochs", "updates"),
+    *("hours", "target_tokens_per_second", "greedy_epoch_10", "greedy_last"),
+    *(f"{name} {kind}" for name in TESTS for kind in SCORES),
+]
+
+
+def describe_speed(state: TrainerState, facts: Path) -> Row:
+    """Returns hours and tokens a second by the log, which knows nothing of breaks."""
+    speeds = [logs["target_tokens_per_second"] for logs in state.log_history if "target_tokens_per_second" in logs]
+    if not speeds or not facts.exists():
+        return {}
+    tokens = yaml.safe_load(facts.read_text(encoding="utf-8"))["num_target_tokens"] * (state.epoch or 0)
+    mean = statistics.harmonic_mean(speeds)
+    return {"hours": f"{tokens / mean / 3600:.2f}", "target_tokens_per_second": f"{mean:.0f}"}
+
+
+def describe_evaluations(state: TrainerState) -> Row:
+    """Returns the scores of the greedy translations after 10 epochs and at the end."""
+    scores = {round(logs["epoch"], 2): logs["eval_bleu"] for logs in state.log_history if "eval_bleu" in logs}
+    row = {"greedy_epoch_10": f"{scores[10.0]:.2f}"} if 10.0 in scores else {}
+    return row | ({"greedy_last": f"{scores[max(scores)]:.2f}"} if scores else {})
+
+
+def add_rows(rows: Sequence[Row], table: Path) -> None:
+    """Writes the table with the rows that it has, and these."""
+    by_name: dict[str, Row] = {}
+    if table.exists():
+        with table.open(encoding="utf-8", newline="") as file:
+            by_name = {row["run"]: row for row in csv.DictReader(file)}
+    by_name |= {row["run"]: row for row in rows}
+    with table.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(by_name[name] for name in sorted(by_name))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Adds the runs that are named."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+", metavar="DIR", help="the folder of a run")
+    parser.add_argument("--table", type=Path, default=TABLE, help="the table (default model_cards/multi30k_runs.csv)")
+    options = parser.parse_args(arguments)
+    add_rows([describe_run(folder) for folder in options.runs], options.table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The table of runs has a row for each, with what its files tell; a run that was stopped has one too."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from reference.tiny_models import tiny_model
+from tabulate_multi30k import describe_run, main
+from transformers import TrainerState
+
+
+def make_run(folder: Path, *, is_finished: bool) -> Path:
+    """A run of 12 epochs with 100 target tokens each, an evaluation after each, and rates of 10 and 40 a second."""
+    checkpoint = folder / "model" / "checkpoint-24"
+    tiny_model().save_pretrained(checkpoint)
+    state = TrainerState(epoch=12.0, global_step=24)
+    state.log_history = [{"epoch": float(epoch), "eval_bleu": epoch + 0.126, "step": epoch} for epoch in range(1, 13)]
+    state.log_history += [{"loss": 1.0, "target_tokens_per_second": speed, "epoch": 1.0} for speed in (10.0, 40.0)]
+    state.save_to_json(str(checkpoint / "trainer_state.json"))
+    arguments = {"direction": "en-de", "recipe": "small", "seed": 1, "options": "--norm_position post"}
+    (folder / "arguments.json").write_text(json.dumps(arguments))
+    if is_finished:
+        (folder / "model" / "model_card.yaml").write_text(yaml.safe_dump({"num_target_tokens": 100}))
+        (folder / "scores.json").write_text(json.dumps({"validation": {"bleu": 33.333, "bleu_tok_lc": 36.5}}))
+    return folder
+
+
+def test_a_row_holds_what_a_run_left(tmp_path: Path) -> None:
+    row = describe_run(make_run(tmp_path / "first", is_finished=True))
+    assert row["parameters"] == sum(parameter.numel() for parameter in tiny_model().parameters())
+    assert (row["epochs"], row["updates"], row["greedy_epoch_10"], row["greedy_last"]) == (12, 24, "10.13", "12.13")
+    # Half of the 1,200 tokens at 10 a second and half at 40: 60 and 15 seconds.
+    assert (row["hours"], row["target_tokens_per_second"]) == ("0.02", "16")
+    assert (row["validation 13a"], row["validation tok-lc"]) == ("33.33", "36.50")
+
+
+def test_rows_are_added_and_replaced(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    runs = [make_run(tmp_path / name, is_finished=name == "a") for name in ("b", "a")]
+    main([*map(str, runs), "--table", str(table)])
+    (runs[0] / "scores.json").write_text(json.dumps({"validation": {"bleu": 1.0, "bleu_tok_lc": 2.0}}))
+    main([str(runs[0]), "--table", str(table)])
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["run"], row["validation 13a"], row["Test2016 13a"]) for row in rows] == [
+        ("a", "33.33", ""),
+        ("b", "1.00", ""),
+    ]
+
+
+def test_a_folder_without_a_checkpoint_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "arguments.json").write_text("{}")
+    (tmp_path / "model").mkdir()
+    with pytest.raises(FileNotFoundError, match="has none yet"):
+        main([str(tmp_path)])
