@@ -56,8 +56,8 @@ def draw_masks(masks: Sequence[Masks]) -> "Figure":
     sizes = [map_size(*tokens, is_small=True) for tokens in shapes.values()]
     widths = [width for width, _ in sizes]
     height = max(height for _, height in sizes)
-    figure = new_figure(sum(widths) + 0.6, height * len(masks) + 1.0)
-    panels = figure.subplots(len(masks), 3, squeeze=False, width_ratios=widths)
+    figure = new_figure(sum(widths) + 0.6, (height + 0.2) * len(masks) + 0.8)
+    panels = figure.subplots(len(masks), 3, squeeze=False, width_ratios=widths, gridspec_kw={"hspace": 0.1})
     for pair, of_pair in zip(masks, panels, strict=True):
         tokens = {"encoder": pair.source_tokens, "decoder": pair.input_tokens, "cross": pair.input_tokens}
         for axes, (stack, rows) in zip(of_pair, tokens.items(), strict=True):
