@@ -15,7 +15,7 @@
 # ```
 #
 # `inspect` brings the pictures and `quickstart` the libraries that know how dates and numbers are written. Nothing is
-# downloaded, and nothing is left behind.
+# downloaded.
 #
 # | part | | the paper's section |
 # |---|---|---|
@@ -198,7 +198,7 @@ rows = encoder.embed_tokens(source["input_ids"])  # (1, S) -> (1, S, D)
 embeddings = rows * math.sqrt(d_model)
 print("ids", tuple(source["input_ids"].shape), "-> vectors", tuple(embeddings.shape))
 print(f"mean length of a row:       {rows.norm(dim=-1).mean():.1f}")
-print(f"times sqrt({d_model}):            {embeddings.norm(dim=-1).mean():.1f}")
+print(f"times sqrt({d_model}):             {embeddings.norm(dim=-1).mean():.1f}")
 print(f"length of a position's:     {position_vectors(model, 1).vectors.norm():.1f}")
 
 # %% [markdown]
@@ -319,9 +319,9 @@ assert torch.allclose(weights.sum(dim=-1), torch.ones(num_heads, length))
 draw_head_scores(head_scores(traced, "encoder", layer=1, head=1))
 
 # %% [markdown]
-# Why divide? If the numbers in queries and keys have mean 0 and variance 1, their product has variance d_k (the
-# paper's footnote 4). With large d_k the softmax would put nearly all weight on one key and have almost no gradient.
-# Divided by sqrt(d_k), products have variance 1 whatever d_k is.
+# Why divide? If the numbers in queries and keys are independent, with mean 0 and variance 1, their product has
+# variance d_k (the paper's footnote 4). With large d_k the softmax would put nearly all weight on one key and have
+# almost no gradient. Divided by sqrt(d_k), products have variance 1 whatever d_k is.
 
 # %%
 generator = torch.Generator().manual_seed(0)
@@ -372,9 +372,12 @@ print(f"The first {num_common} predictions do not depend on the tokens after the
 # ## 8. Several heads (section 3.2.2)
 #
 # One softmax gives one mean. With h heads a token can look at several places for several reasons, and the outputs are
-# joined and mixed by one more matrix: MultiHead = Concat(head_1, ..., head_h) W^O. Since each head has only d_model /
-# h numbers, all heads together cost about as much as one of full width. Below are the two heads of the second encoder
-# layer: each row says where the token at its left looks.
+# joined and mixed by one more matrix:
+#
+# $$\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, ..., \mathrm{head}_h)\,W^O$$
+#
+# Since each head has only d_model / h numbers, all heads together cost about as much as one of full width. Below are
+# the two heads of the second encoder layer: each row says where the token at its left looks.
 
 # %%
 heads = attention_maps(traced, "encoder", layer=2, head="all")
@@ -394,9 +397,12 @@ assert torch.allclose(multi_head, of_model[0], atol=1e-5)
 # %% [markdown]
 # ## 9. Residual sums and layer normalisation (section 3.1)
 #
-# Around each sub-layer there is a short cut: its output is added to its input, and the sum is normalised, LayerNorm(x
-# + Sublayer(x)). So a sub-layer only has to say what changes, and gradients have a way around it. Normalisation brings
-# each token's vector to mean 0 and variance 1, times a learned gain, plus a learned bias.
+# Around each sub-layer there is a short cut: its output is added to its input, and the sum is normalised:
+#
+# $$\mathrm{LayerNorm}(x + \mathrm{Sublayer}(x))$$
+#
+# So a sub-layer only has to say what changes, and gradients have a way around it. Normalisation brings each token's
+# vector to mean 0 and variance 1, times a learned gain, plus a learned bias.
 
 # %%
 layer = encoder.layers[0]
@@ -412,8 +418,12 @@ print(f"normalised {normal[0].norm():.1f} = sqrt({d_model})")
 # ## 10. Feed-forward networks (section 3.3)
 #
 # Attention moves information between tokens; the second sub-layer works on each token alone, with the same weights at
-# every position: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2. Its inner layer is four times as wide. With its residual sum
-# the first encoder layer is complete, and equals what the model computed.
+# every position:
+#
+# $$\mathrm{FFN}(x) = \max(0,\ x W_1 + b_1)\,W_2 + b_2$$
+#
+# Its inner layer is four times as wide. With its residual sum the first encoder layer is complete, and equals what the
+# model computed.
 
 # %%
 inner = torch.relu(after_attention @ layer.fc1.weight.T + layer.fc1.bias)  # (S, D) -> (S, 4 D)
@@ -483,7 +493,7 @@ for pair, of_pair in zip(dates, traces, strict=True):
         hits[what].append(torch.isin(looked_at[:, first], counterparts))
 for what, of_each in hits.items():
     shares = torch.stack(of_each).float().mean(dim=0)  # (H,)
-    print(f"{what:8}", "   ".join(f"head {number}: {share:4.0%}" for number, share in enumerate(shares, start=1)))
+    print(f"{what:8}", *(f"  head {number}: {share:.0%}" for number, share in enumerate(shares, start=1)))
     assert shares.max() > 0.5
 
 # %% [markdown]
@@ -504,7 +514,7 @@ print("input        likeliest next tokens")
 for token, row in zip(traced.input_tokens, probabilities, strict=True):
     top = row.topk(3)
     names = readable_tokens(tokenizer, tokenizer.convert_ids_to_tokens(top.indices.tolist()))
-    print(f"{token:12}", "   ".join(f"{name} {p:.3f}" for name, p in zip(names, top.values.tolist(), strict=True)))
+    print(f"{token:12}", *(f"{name} {p:.3f}  " for name, p in zip(names, top.values.tolist(), strict=True)))
 
 # %% [markdown]
 # ## 13. Teacher forcing, and one token at a time (section 3.1)
@@ -594,8 +604,12 @@ draw_training_curves(training_curves(run / "model"))
 
 # %% [markdown]
 # This short run let the learning rate rise for a tenth of the updates and then fall in a straight line. The paper's
-# rule is d_model^-0.5 min(step^-0.5, step 4000^-1.5): up for 4,000 updates, then down with the square root of the
-# update. (`paper_schedule=True` trains with it.) Wider models get smaller rates.
+# rule is
+#
+# $$lrate = d_{model}^{-0.5} \cdot \min\left(step^{-0.5},\ step \cdot 4000^{-1.5}\right),$$
+#
+# up for 4,000 updates, then down with the square root of the update. (`paper_schedule=True` trains with it.) Wider
+# models get smaller rates.
 
 # %%
 updates = range(1, 40_001, 50)

@@ -39,3 +39,10 @@ def test_the_stock_trainer_and_then_the_translator_run_as_they_stand(tmp_path: P
     (translation,) = re.findall(r"^\['(.*)'\]$", finished.stdout, re.MULTILINE)
     assert translation.strip()
     assert (tmp_path / "mean.png").stat().st_size > 1000
+
+
+def test_files_that_are_linked_are_there() -> None:
+    targets = re.findall(r"\]\(([^)#]+)", README.read_text(encoding="utf-8"))
+    files = [target for target in targets if "://" not in target]
+    assert "docs/alignment.png" in files
+    assert [file for file in files if not (README.parent / file).exists()] == []
