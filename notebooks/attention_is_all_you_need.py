@@ -92,6 +92,7 @@ from hf_seq2seq.inspection import (
 from hf_seq2seq.training import paper_learning_rate, parse_arguments, run_training, score
 
 
+torch.set_num_threads(1)  # several would spend more time on waiting for each other than on matrices this small
 disable_progress_bar()
 datasets.disable_progress_bars()
 # The corpus is made by a script of the repository.
