@@ -24,6 +24,7 @@ VERBS = {
     "export": "Write a trained model for CTranslate2 or ONNX.",
     "push": "Upload a trained model to the Hugging Face Hub.",
     "inspect": "See inside a model: attention, scores, embeddings, searches.",
+    "demo": "Open a page where a model translates and shows how.",
 }
 
 # `train` reads its arguments itself, with HfArgumentParser.

@@ -14,6 +14,7 @@ from .attention import (
 )
 from .beams import BeamTree, Node, beam_tree, draw_beam_tree
 from .decoding import GreedyDecode, Step, draw_greedy_steps, greedy_steps
+from .demo import make_demo, write_space
 from .embeddings import Neighbours, Projection, draw_neighbours, draw_projection, nearest_neighbours, project_tokens
 from .figures import as_json, write_view
 from .masks import Masks, attention_masks, draw_masks
@@ -56,6 +57,7 @@ __all__ = [
     "draw_training_curves",
     "greedy_steps",
     "head_scores",
+    "make_demo",
     "nearest_neighbours",
     "position_vectors",
     "project_tokens",
@@ -63,5 +65,6 @@ __all__ = [
     "soft_alignment",
     "trace",
     "training_curves",
+    "write_space",
     "write_view",
 ]

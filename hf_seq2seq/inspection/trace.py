@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
+from hf_seq2seq.inference import Hypothesis
 from hf_seq2seq.inference.search import Ids, TorchSearch
 from hf_seq2seq.modeling_seq2seq_transformer import (
     Seq2SeqTransformerAttention,
@@ -89,7 +90,10 @@ class Trace:
 
 
 def trace(
-    model: Model, tokenizer: PreTrainedTokenizerBase, sources: Sequence[str], targets: Sequence[str] | None = None
+    model: Model,
+    tokenizer: PreTrainedTokenizerBase,
+    sources: Sequence[str],
+    targets: Sequence[str | Hypothesis] | None = None,
 ) -> list[Trace]:
     """Run a batch of pairs through a model and keep what its attention computed.
 
@@ -99,7 +103,8 @@ def trace(
         model: The model; it stays as it is, and others may use it at the same time.
         tokenizer: Its tokenizer.
         sources: The texts.
-        targets: Their translations; by default those that `Translator` finds.
+        targets: Their translations: texts, or what `translator.hypotheses` found, which may be other tokens than the
+            tokenizer makes of its text; by default those that `Translator` finds.
 
     Returns:
         A trace for each pair, on the CPU.
@@ -114,7 +119,7 @@ def trace(
         search = TorchSearch(observed)
         target_ids = [found[0] for found in search.search(source_ids, [[]] * len(source_ids), search.settings({}))]
     else:
-        target_ids = tokenizer(text_target=list(targets), verbose=False)["input_ids"]
+        target_ids = [_ids_of_target(tokenizer, target) for target in targets]
     input_ids, attention_mask = _pad(source_ids, model)
     labels, label_mask = _pad(target_ids, model)
     decoder_input_ids = observed.prepare_decoder_input_ids_from_labels(labels)
@@ -207,17 +212,26 @@ class _Recorder:
         return Attention(query_tokens, key_tokens, queries, keys, allowed, weights, self.scaling)
 
 
-def _check_pairs(sources: Sequence[str], targets: Sequence[str] | None) -> None:
+def _check_pairs(sources: Sequence[str], targets: Sequence[str | Hypothesis] | None) -> None:
     if not sources:
         raise ValueError("`text` must be given at least once, but is not.")
     check_texts("text", sources)
     if targets is None:
         return
-    check_texts("target", targets)
+    check_texts("target", [target for target in targets if not (isinstance(target, Hypothesis) and target.tokens)])
     if len(targets) != len(sources):
         raise ValueError(
             f"`target` must be given once for each text ({len(sources)}), or not at all, but is {len(targets)} times."
         )
+
+
+def _ids_of_target(tokenizer: PreTrainedTokenizerBase, target: str | Hypothesis) -> Ids:
+    ids: Any = (
+        tokenizer.convert_tokens_to_ids(list(target.tokens))
+        if isinstance(target, Hypothesis)
+        else tokenizer(text_target=target, verbose=False)["input_ids"]
+    )
+    return list(ids)
 
 
 def _pad(rows: Sequence[Ids], model: Model) -> tuple[Tensor, Tensor]:

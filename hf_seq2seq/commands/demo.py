@@ -1,0 +1,73 @@
+"""The verb `demo`: a page in the browser that translates and shows what the model does."""
+
+import socket
+from pathlib import Path
+from threading import Event
+from typing import Annotated
+
+import typer
+
+
+FIRST_PORT = 7860  # gradio's own
+
+
+def demo(
+    model: Annotated[str, typer.Argument(help="The model's folder, or its name on the Hub.", metavar="MODEL")],
+    host: Annotated[
+        str, typer.Option(help="Where to listen; 0.0.0.0 lets other machines see the page.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help=f"The port. By default the first free one from {FIRST_PORT}."),
+    ] = None,
+    example: Annotated[str | None, typer.Option(help="What stands in the text box at first.")] = None,
+    space: Annotated[
+        Path | None,
+        typer.Option(help="A new folder for the files of a Hugging Face Space with this page; nothing is started."),
+    ] = None,
+) -> None:
+    """Show a page where a model translates: n-best, alignment, attention, beam tree.
+
+    Several people can use it at once. Ctrl-C ends it. It needs `pip install 'hf-seq2seq[inspect]'`.
+    """
+    from hf_seq2seq.inspection.demo import EXAMPLE, check_libraries, make_demo, write_space
+
+    try:
+        check_libraries()
+    except ImportError as error:  # its message says what to install
+        raise ValueError(str(error)) from error
+    example = EXAMPLE if example is None else example
+    if space is not None:
+        for name in write_space(model, space, example=example):
+            typer.echo(f"Written: {space / name}")
+        return
+    _check_address(host, port)
+
+    from hf_seq2seq.inference import Translator
+
+    translator = Translator.from_pretrained(model)
+    page = make_demo(translator.model, translator.tokenizer, example=example)
+    page.launch(server_name=host, server_port=port, prevent_thread_lock=True, quiet=True)
+    try:
+        typer.echo(f"The page is at {page.local_url} (Ctrl-C ends it)")
+        Event().wait()
+    except KeyboardInterrupt:
+        typer.echo()
+    finally:
+        page.close(verbose=False)
+
+
+def _check_address(host: str, port: int | None) -> None:
+    """Tells, before a model is loaded, that nothing can listen there."""
+    way_out = "Name another with `--port`, or leave it out." if port else "Name one with `--host`."
+    try:
+        family = socket.getaddrinfo(host, port)[0][0]
+        with socket.socket(family) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port or 0))
+    except OSError as error:
+        where = f"{host}:{port}" if port else host
+        raise ValueError(
+            f"`--host` and `--port` must be a free address of this machine, but nothing can listen on {where} "
+            f"({error.strerror}). {way_out}"
+        ) from error
