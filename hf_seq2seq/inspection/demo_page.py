@@ -28,9 +28,9 @@ logger = logging.getLogger(__name__)
 _CSS = """
 .gradio-container { max-width: 900px !important; min-width: 0; width: 100%; margin: 0 auto !important; }
 .gradio-container .main { padding-left: 12px; padding-right: 12px; }
-.map, .tree { overflow: auto !important; max-height: 85vh; }  /* wide ones scroll in their own place */
+.block.map, .block.tree { overflow: auto !important; max-height: 85vh; }  /* wide ones scroll in their own place */
 .map .modebar { display: none; }  /* the axes are fixed, so that a finger on a map scrolls */
-.tree img { max-width: none; display: block; margin: 0 auto; background: white; }
+.tree img { max-width: none; display: block; margin: 0; background: white; }
 p.message { border-left: 4px solid #c2410c; background: #fff7ed; color: #7c2d12 !important; padding: 10px 14px; }
 p.message { margin: 0; overflow-wrap: anywhere; }
 .html-container { padding: 0 !important; }

@@ -68,7 +68,7 @@ def test_maps_show_the_numbers_and_tokens_of_the_views(translator: DemoTranslato
     found = translator.translate("a b c", 2)
     for stack in ("encoder", "decoder", "cross"):
         for head in (2, "mean"):
-            maps = attention_maps(found.trace, stack, 1, head)  # type: ignore[arg-type]
+            maps = attention_maps(found.trace, stack, 1, head)
             figure = attention_map(maps)
             for shown, weights, allowed in zip(figure.data[0].z, maps.weights[0], maps.allowed, strict=True):
                 expected = zip(weights.tolist(), allowed.tolist(), strict=True)
