@@ -266,8 +266,8 @@ def heat_map(
     figure.update_layout(
         template="simple_white",
         width=max(cell * len(columns), 160) + left + 12,
-        height=max(cell * len(rows), 60) + bottom + 70,
-        margin={"l": left, "r": 12, "t": 70, "b": bottom},
+        height=max(cell * len(rows), 60) + bottom + 54,
+        margin={"l": left, "r": 12, "t": 54, "b": bottom},
         font={"family": "system-ui, sans-serif", "size": _LABEL},
         plot_bgcolor=FORBIDDEN,
         hoverlabel={"font_size": 13, "align": "left"},

@@ -49,6 +49,7 @@ def test_a_translation_is_that_of_the_translator(translator: DemoTranslator, mod
     (expected,) = Translator(model, translator.tokenizer).hypotheses(
         ["a b c"], attention=True, beam_size=3, length_penalty=1.5, n_best=3
     )
+    assert found.text == "a b c"
     assert [hypothesis.text for hypothesis in found.hypotheses] == [hypothesis.text for hypothesis in expected]
     assert [hypothesis.score for hypothesis in found.hypotheses] == [hypothesis.score for hypothesis in expected]
     assert found.alignment.weights.equal(soft_alignment(translator.tokenizer, expected[0]).weights)
