@@ -63,7 +63,7 @@ def load_model(
         ValueError: If it holds another kind of model, a file is damaged, the weights do not fit the config, or a
             folder is given a revision.
     """
-    _check_revision(path_or_repo, revision)
+    _check_place(path_or_repo, revision)
     fields = _load_config_fields(path_or_repo, revision) | config_overrides
     loaded: Any
     try:
@@ -119,7 +119,7 @@ def load_tokenizer(path_or_repo: PathLike, *, revision: str | None = None) -> Pr
         ValueError: If it holds no tokenizer, a file is damaged, one of the two tokens is not defined, or a folder is
             given a revision.
     """
-    _check_revision(path_or_repo, revision)
+    _check_place(path_or_repo, revision)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path_or_repo, trust_remote_code=False, revision=revision or "main")
     except Exception as error:  # the tokenizers library raises bare exceptions for damaged files
@@ -139,8 +139,17 @@ def load_tokenizer(path_or_repo: PathLike, *, revision: str | None = None) -> Pr
     return tokenizer
 
 
-def _check_revision(path_or_repo: PathLike, revision: str | None) -> None:
-    """Raises ValueError if a folder, which has none, is given a revision."""
+def _check_place(path_or_repo: PathLike, revision: str | None) -> None:
+    """Raises OSError for what can be no folder and no repository, which the Hub would be asked for again and again.
+
+    Raises ValueError if a folder, which has none, is given a revision.
+    """
+    if Path(path_or_repo).is_file():
+        raise NotADirectoryError(
+            f"`{path_or_repo}` must be a folder, but is a file instead. Name the folder {Path(path_or_repo).parent}."
+        )
+    if str(path_or_repo).endswith(os.sep) and not Path(path_or_repo).is_dir():
+        raise FileNotFoundError(f"`{path_or_repo}` must be a folder, but there is none. Check the path.")
     if revision is not None and Path(path_or_repo).is_dir():
         raise ValueError(
             f"`revision` must be left out for a folder, but is {revision!r} for `{path_or_repo}`. Only a repository "

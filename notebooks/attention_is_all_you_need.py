@@ -11,7 +11,7 @@
 # Open it in a checkout of the repository, in an environment with
 #
 # ```bash
-# pip install 'hf-seq2seq[inspect,quickstart]' jupyterlab
+# pip install '.[inspect,quickstart]' jupyterlab
 # ```
 #
 # `inspect` brings the pictures and `quickstart` the libraries that know how dates and numbers are written. Nothing is
@@ -343,7 +343,8 @@ for width in (4, 16, 64, 256):
 # Two kinds of cells get no weight at all. *Padding*: texts of a batch are filled up to the same length, and nobody may
 # look at the filling. *The future*: in the decoder, the token at position *i* may look at positions up to *i* alone,
 # since the later ones are what it is to predict. Forbidden scores are set to a huge negative number before the
-# softmax, so that their weight is exactly 0. These are the masks that the model applied to a batch of two texts.
+# softmax, so that their weight is exactly 0. These are the masks that the model applied to a batch of two texts. After
+# the `</s>` of the shorter translation there is nothing to predict, so that there it counts as filling too.
 
 # %%
 short, long = trace(model, tokenizer, ["May 3, 2025", DATE], ["3. Mai 2025", DATE_IN_GERMAN])
@@ -468,7 +469,7 @@ draw_soft_alignment(soft_alignment(tokenizer, best))
 
 # %% [markdown]
 # One picture proves little, and attention is no word-by-word dictionary: a head that has nothing to look for puts its
-# weight on some token that is always there, such as a comma, which is why the mean is less clear than the best head.
+# weight on some token that is always there, such as a comma, and makes the mean less clear than another head is.
 # So the next cell takes all held-out dates with a weekday. How often does each head, writing the first token of the
 # German weekday or month, look most at the English one?
 
@@ -629,13 +630,17 @@ figure
 # %% [markdown]
 # ## Questions to go on with
 #
+# Some of these change what an `assert` is about, which then stops the notebook: find out why, and go on with a `#`
+# before it.
+#
 # 1. Leave out the factor sqrt(d_model) (`"scale_embedding": False` among the options of part 1). What happens to the
 #    training, and why?
 # 2. Train with eight heads (`"encoder_attention_heads": 8, "decoder_attention_heads": 8`). Is the alignment still as
 #    clear?
-# 3. Swap the numbers 23 and 32 in part 11, or write a number that has no hundreds. Does the alignment follow?
-# 4. Set `norm_position` to `"pre"`: LayerNorm then stands before each sub-layer. Which line of part 9 has to change?
-# 5. Put a wrong weekday into the target of part 12. Which of the later predictions change, and which do not?
+# 3. Let `NUMBER`, in part 1, be another number, such as one without hundreds. Does the alignment follow?
+# 4. Set `norm_position` to `"pre"`: LayerNorm then stands before each sub-layer. Which lines of parts 5 to 10 have to
+#    change?
+# 5. Put a wrong weekday into `DATE_IN_GERMAN`, in part 1. Which predictions of part 12 change, and which do not?
 # 6. Which sentence makes greedy search and beam search disagree? `translator(text, beam_size=1)` searches greedily.
 #
 # The whole network is one file to read from top to bottom, `hf_seq2seq/modeling_seq2seq_transformer.py`. The pictures

@@ -1,6 +1,7 @@
 """A folder that is no model, or a damaged one, is named with what is wrong with it."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -101,6 +102,14 @@ def test_what_is_wrong_with_a_tokenizer_is_named(damage: Callable[[Path], object
     damage(folder)
     with pytest.raises((ValueError, OSError), match=message):
         load_tokenizer(folder)
+
+
+@pytest.mark.parametrize("load", [load_model, load_tokenizer])
+def test_what_can_be_no_repository_is_not_asked_for_on_the_hub(load: Callable[[str], object], folder: Path) -> None:
+    with pytest.raises(NotADirectoryError, match=re.escape(f"is a file instead. Name the folder {folder}.")):
+        load(str(folder / "config.json"))
+    with pytest.raises(FileNotFoundError, match="must be a folder, but there is none"):
+        load("nothere/")
 
 
 def test_code_that_travels_with_a_model_is_not_run(folder: Path) -> None:

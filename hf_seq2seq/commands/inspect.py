@@ -101,7 +101,7 @@ def attention(
 def alignment(context: typer.Context, text: TextOption, output: OutputOption = None) -> None:
     """Soft alignment of the model's translation.
 
-    It is the cross-attention of the last layer but one, the mean of its heads.
+    It is the cross-attention of the last layer but one (or of the only one), the mean of its heads.
     """
     _check(output)
     from hf_seq2seq.inference import Translator

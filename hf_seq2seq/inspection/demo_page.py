@@ -105,7 +105,7 @@ class Contents:
             example,
             label="Text",
             info=f"One sentence, of at most {translator.longest_text} tokens. Line breaks count as spaces.",
-            lines=2,
+            lines=1,  # so that the enter key translates
             max_lines=6,
         )
         with gr.Accordion("Settings of the search", open=False), gr.Row():
@@ -134,14 +134,15 @@ class Contents:
             self.hypotheses = gr.HTML(elem_id="hypotheses", padding=False)
             gr.Markdown(
                 "### Alignment\nWhere in the source each token of the translation comes from: the attention of the "
-                "decoder, the mean of the heads of its last layer but one. A ring marks the most. Point at a cell, or "
-                "tap it, for its number."
+                "decoder, the mean of the heads of its last layer but one, or of the only one. A ring marks the most. "
+                "Point at a cell, or tap it, for its number."
             )
             self.alignment = gr.Plot(show_label=False, container=False, elem_id="alignment", elem_classes="map")
             self._lay_out_attention()
             gr.Markdown(
-                "### Beam tree\nEvery hypothesis that the search kept at some step, from the start token down. Green "
-                "is the best; a box is a finished one, with its rank and score."
+                "### Beam tree\nEvery hypothesis that the search kept at some step, from the start token down. A "
+                "number is the logarithm of the probability of all tokens down to there. Green is the best; a box is "
+                "a finished one, with its rank and score."
             )
             self.tree = gr.HTML(elem_id="tree", elem_classes="tree", padding=False)
 
@@ -249,9 +250,7 @@ def _describe(model: Any) -> str:
     """Returns what the model is, in a sentence."""
     config, number = model.config, model.num_parameters()
     layers = " and ".join(
-        f"{getattr(config, f'{side}_layers')} {side} layers with {getattr(config, f'{side}_attention_heads')} heads"
+        f"{getattr(config, f'{side}_layers')} {side} layers ({getattr(config, f'{side}_attention_heads')} heads each)"
         for side in ("encoder", "decoder")
     )
-    return (
-        f"A model of {layers} each, {number / 1e6:,.1f} million parameters. Type a text and see what it does with it."
-    )
+    return f"A model of {layers}, {number / 1e6:,.1f} million parameters. Type a text and see what it does with it."

@@ -153,8 +153,8 @@ def check_beam_size(beam_size: float) -> int:
     """
     if not (1 <= beam_size <= LARGEST_BEAM and beam_size == int(beam_size)):
         raise ValueError(
-            f"`beam size` must be a whole number from 1 to {LARGEST_BEAM}, but is {beam_size:,.10g} instead. Larger "
-            "beams take longer and hardly find better translations."
+            f"`beam size` must be a whole number from 1 to {LARGEST_BEAM}, but is {beam_size:,.10g} instead. Choose "
+            "one of these: larger ones take longer and hardly find better translations."
         )
     return int(beam_size)
 
