@@ -38,8 +38,7 @@ def make_ours(sizes: ModelSizes, **options: Any) -> PreTrainedModel:
         encoder_attention_heads=sizes.heads,
         decoder_attention_heads=sizes.heads,
         dropout=sizes.dropout,
-        norm_position=sizes.norm_position,
-        **options,
+        **({"norm_position": sizes.norm_position} | options),
     )
     return Seq2SeqTransformerForConditionalGeneration(config)
 
