@@ -70,6 +70,8 @@ def test_ctrl_c_ends_its_process_quietly_and_nothing_is_left_behind(folder: Path
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell lets what it starts in the background ignore the signal, and that is handed down.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     assert process.stdout.readline().startswith("The page is at http://127.0.0.1:")
