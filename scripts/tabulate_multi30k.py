@@ -32,6 +32,13 @@ from hf_seq2seq.loading import load_model
 
 
 TABLE = Path(__file__).resolve().parent.parent / "model_cards" / "multi30k_runs.csv"
+SCORES = {"13a": "bleu", "tok-lc": "bleu_tok_lc"}
+COLUMNS = [
+    *("run", "direction", "recipe", "options", "seed", "parameters", "epochs", "updates"),
+    *("hours", "target_tokens_per_second", "greedy_epoch_10", "greedy_last"),
+    *(f"{name} {kind}" for name in TESTS for kind in SCORES),
+]
+
 Row = dict[str, Any]
 
 
@@ -55,14 +62,6 @@ def describe_run(folder: Path) -> Row:
     for name, values in found.items():
         row |= {f"{name} {kind}": f"{values[key]:.2f}" for kind, key in SCORES.items()}
     return row
-
-
-SCORES = {"13a": "bleu", "tok-lc": "bleu_tok_lc"}
-COLUMNS = [
-    *("run", "direction", "recipe", "options", "seed", "parameters", "epochs", "updates"),
-    *("hours", "target_tokens_per_second", "greedy_epoch_10", "greedy_last"),
-    *(f"{name} {kind}" for name in TESTS for kind in SCORES),
-]
 
 
 def describe_speed(state: TrainerState, facts: Path) -> Row:
