@@ -13,6 +13,7 @@ curves.png, and the model card card.md with its facts in card.yaml, as model_car
 
 Two scores that must not be mixed: `bleu` is cased, detokenised sacreBLEU (13a); `bleu_tok_lc` is BLEU of lower-cased
 text with normalised punctuation, tokenised by Moses' rules (sacremoses), the convention of most papers on this corpus.
+A recipe with `text: lc.norm.tok` trains on such text too, as those papers do, and then has no cased score.
 """
 
 import argparse
@@ -43,6 +44,7 @@ from hf_seq2seq.training.metrics import score
 
 RECIPES = Path(__file__).with_name("recipes")
 ARGUMENTS_FILE, SCORES_FILE = "arguments.json", "scores.json"
+TOKENIZED = "lc.norm.tok"  # the corpus's name for text that is lower-cased, with normalised punctuation, and tokenized
 TESTS = {
     "validation": "val",
     "Test2016": "test_2016_flickr",
@@ -51,8 +53,20 @@ TESTS = {
 }
 
 
-def prepare(data: Path, output: Path, languages: Sequence[str]) -> dict[str, list[Path]]:
+def lower_and_tokenize(lines: Sequence[str], language: str) -> list[str]:
+    """Returns lines as they stand in the corpus's lc.norm.tok files: equal to those in every line of the test sets."""
+    normalizer, tokenizer = MosesPunctNormalizer(lang=language), MosesTokenizer(lang=language)
+    return [tokenizer.tokenize(normalizer.normalize(line.lower()), return_str=True) for line in lines]
+
+
+def prepare(data: Path, output: Path, languages: Sequence[str], *, is_tokenized: bool) -> dict[str, list[Path]]:
     """Writes each part's two sides as plain text, stripped: in the raw files some lines end in white space.
+
+    Args:
+        data: The folder with the raw files.
+        output: The folder of the run.
+        languages: Of source and target.
+        is_tokenized: Whether text is to be lower-cased and tokenized.
 
     Returns:
         For each part its source and its target file.
@@ -60,10 +74,11 @@ def prepare(data: Path, output: Path, languages: Sequence[str]) -> dict[str, lis
     files: dict[str, list[Path]] = {}
     for part in ("train", *TESTS.values()):
         files[part] = [output / "data" / f"{part}.{language}" for language in languages]
-        for file in files[part]:
+        for file, language in zip(files[part], languages, strict=True):
             if not file.exists():
                 file.parent.mkdir(parents=True, exist_ok=True)
                 lines = [line.strip() for line in read_lines(data / f"{file.name}.gz")]
+                lines = lower_and_tokenize(lines, language) if is_tokenized else lines
                 unfinished = file.with_suffix(f"{file.suffix}.unfinished")
                 unfinished.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
                 unfinished.rename(file)
@@ -100,28 +115,28 @@ def translate(model: Path, sources: dict[str, list[str]], options: dict[str, Any
         unfinished.rename(folder / f"{name}.txt")
 
 
-def score_tok_lc(hypotheses: Sequence[str], references: Sequence[str], language: str) -> dict[str, Any]:
-    """Returns BLEU of lower-cased, normalised and tokenised text, and what it was computed with."""
-    normalizer, tokenizer = MosesPunctNormalizer(lang=language), MosesTokenizer(lang=language)
-
-    def tokenized(lines: Sequence[str]) -> list[str]:
-        return [tokenizer.tokenize(normalizer.normalize(line.lower()), return_str=True) for line in lines]
-
+def score_tok_lc(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
+    """Returns BLEU of texts that are lower-cased and tokenized, and what it was computed with."""
     metric = BLEU(tokenize="none", force=True)
-    value = metric.corpus_score(tokenized(hypotheses), [tokenized(references)]).score
-    return {
-        "bleu_tok_lc": value,
-        "bleu_tok_lc_signature": f"{metric.get_signature()}|lc|sacremoses:{version('sacremoses')}",
-    }
+    value = metric.corpus_score(hypotheses, [references]).score
+    signature = f"{metric.get_signature()}|lc|sacremoses:{version('sacremoses')}"
+    return {"bleu_tok_lc": value, "bleu_tok_lc_signature": signature}
 
 
-def score_all(references: dict[str, list[str]], folder: Path, language: str) -> dict[str, Any]:
-    """Returns the scores of each test set."""
+def score_all(
+    references: dict[str, list[str]], folder: Path, language: str, *, is_tokenized: bool
+) -> dict[str, dict[str, Any]]:
+    """Returns the scores of each test set; 13a is no tokenizer for text that is lower-cased and tokenized already."""
     scores = {}
     for name, lines in references.items():
         hypotheses = list(read_lines(folder / f"{name}.txt"))
-        number = {"num_sentences": len(lines)}
-        scores[name] = score(hypotheses, lines) | score_tok_lc(hypotheses, lines, language) | number
+        found = score(hypotheses, lines)
+        if is_tokenized:
+            found = {key: value for key, value in found.items() if not key.startswith("bleu")}
+            found |= score_tok_lc(hypotheses, lines)
+        else:
+            found |= score_tok_lc(*(lower_and_tokenize(side, language) for side in (hypotheses, lines)))
+        scores[name] = found | {"num_sentences": len(lines)}
     return scores
 
 
@@ -151,6 +166,7 @@ def describe(options: argparse.Namespace, folder: Path, scores: dict[str, Any], 
 
 def _score_of_card(name: str, found: dict[str, Any]) -> dict[str, Any]:
     note = f"BLEU tok-lc {found['bleu_tok_lc']:.2f} (`{found['bleu_tok_lc_signature']}`)"
+    note += "" if "bleu" in found else "; the other scores are of lower-cased and tokenized text too"
     kept = {key: value for key, value in found.items() if not key.startswith("bleu_tok_lc")}
     return {"test_set": f"Multi30k {name}", "note": note, "num_sentences": found["num_sentences"], **kept}
 
@@ -168,10 +184,9 @@ def write_card(facts: CardFacts, model: Path, output: Path) -> None:
 def table(scores: dict[str, Any]) -> str:
     """Returns the scores as a Markdown table."""
     rows = ["| test set | BLEU 13a cased | BLEU tok-lc | chrF |", "| --- | --- | --- | --- |"]
-    rows += [
-        f"| {name} | {found['bleu']:.2f} | {found['bleu_tok_lc']:.2f} | {found['chrf']:.2f} |"
-        for name, found in scores.items()
-    ]
+    for name, found in scores.items():
+        values = [f"{found[key]:.2f}" if key in found else "-" for key in ("bleu", "bleu_tok_lc", "chrf")]
+        rows.append(f"| {' | '.join([name, *values])} |")
     return "\n".join(rows)
 
 
@@ -201,7 +216,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         given = {name: getattr(options, name) for name in ("direction", "recipe", "seed")}
         given["options"] = shlex.join(further)
         (options.output / ARGUMENTS_FILE).write_text(json.dumps(given) + "\n", encoding="utf-8")
-    files = prepare(options.data, options.output, languages)
+    is_tokenized = recipe.get("text") == TOKENIZED
+    files = prepare(options.data, options.output, languages, is_tokenized=is_tokenized)
     train(recipe["train"] | {"seed": options.seed}, files, options.output, further)
     tests = {"validation": TESTS["validation"]} if options.validation_only else TESTS
     sources, references = (
@@ -209,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     hypotheses = options.output / "hypotheses"
     translate(options.output / "model", sources, recipe["translate"], hypotheses)
-    scores = score_all(references, hypotheses, languages[1])
+    scores = score_all(references, hypotheses, languages[1], is_tokenized=is_tokenized)
     (options.output / SCORES_FILE).write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
     write_view(training_curves(options.output / "model"), draw_training_curves, options.output / "curves.png")
     facts = describe(options, options.output / "model", scores, further)

@@ -11,7 +11,7 @@ wrong, has a row too, with what there is of it. The columns:
 - greedy_epoch_10, greedy_last: BLEU (13a) of greedy translations of the validation pairs, after 10 epochs and at the
   end, of single checkpoints. Runs of unequal length can be compared by the first.
 - For each test set BLEU (13a, cased) and BLEU tok-lc, of beam search with the averaged weights. Empty for test sets of
-  runs by which settings were chosen.
+  runs by which settings were chosen, and 13a for recipes whose text is lower-cased.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def describe_run(folder: Path) -> Row:
     scores = folder / SCORES_FILE
     found = json.loads(scores.read_text(encoding="utf-8")) if scores.exists() else {}
     for name, values in found.items():
-        row |= {f"{name} {kind}": f"{values[key]:.2f}" for kind, key in SCORES.items()}
+        row |= {f"{name} {kind}": f"{values[key]:.2f}" for kind, key in SCORES.items() if key in values}
     return row
 
 

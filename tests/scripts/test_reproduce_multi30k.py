@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import reproduce_multi30k
 import sacrebleu
+import yaml
 from render_model_cards import render
-from reproduce_multi30k import RECIPES, TESTS, main, score_tok_lc
+from reproduce_multi30k import RECIPES, TESTS, lower_and_tokenize, main
 
 
 PAIRS = [("A dog runs.", "Ein Hund rennt."), ("Two men  sit. ", "Zwei Männer sitzen.\t"), ("A cat", "Eine Katze")]
@@ -47,6 +48,9 @@ def test_all_steps_are_gone_through_once(
         references = [pair[0].strip() for pair in PAIRS * 4]
         expected = sacrebleu.corpus_bleu(hypotheses, [references]).score
         assert scores[name]["bleu"] == pytest.approx(expected)
+        sides = [lower_and_tokenize(lines, "en") for lines in (hypotheses, references)]
+        expected = sacrebleu.corpus_bleu(sides[0], [sides[1]], tokenize="none", force=True).score
+        assert scores[name]["bleu_tok_lc"] == pytest.approx(expected)
     assert "| Test2016 | " in capsys.readouterr().out
     assert (output / "curves.png").stat().st_size > 1000
     card = (output / "card.md").read_text()
@@ -76,12 +80,33 @@ def test_a_run_that_fails_ends_the_script(data: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "hypotheses").exists()
 
 
-def test_tok_lc_looks_past_case_and_quotes_and_counts_punctuation_as_tokens() -> None:
-    assert score_tok_lc(["Der „Hund“ rennt, schnell."], ['der "hund" rennt, schnell.'], "de")["bleu_tok_lc"] > 99.9
-    found = score_tok_lc(["Ein Hund rennt auf der Wiese."], ["ein Hund läuft auf der Wiese!"], "de")["bleu_tok_lc"]
-    tokens = ["ein hund rennt auf der wiese ."], ["ein hund läuft auf der wiese !"]
-    expected = sacrebleu.corpus_bleu(tokens[0], [tokens[1]], tokenize="none", force=True).score
-    assert found == pytest.approx(expected)
+def test_text_is_lowered_normalised_and_tokenized_as_in_the_corpus() -> None:
+    raw = ["Der „Hund“ rennt, schnell.", "Eine U-Bahn: 1.000 T-Shirts in d'Avila & Söhne"]
+    expected = [
+        "der &quot; hund &quot; rennt , schnell .",
+        "eine u-bahn : 1.000 t-shirts in d &apos; avila &amp; söhne",
+    ]
+    assert lower_and_tokenize(raw, "de") == expected
+
+
+def test_a_recipe_of_tokenized_text_trains_on_it_and_has_no_cased_score(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = {"text": "lc.norm.tok", "train": {"learning_rate": 1e-3}, "translate": {"beam_size": 1}}
+    (tmp_path / "multi30k_lower.yaml").write_text(yaml.safe_dump(recipe))
+    monkeypatch.setattr(reproduce_multi30k, "RECIPES", tmp_path)
+    output = tmp_path / "out"
+    arguments = ["--data", str(data), "--output", str(output), "--recipe", "lower", *TINY.split(), *SHORT.split()]
+    main(arguments)
+    assert (output / "data" / "train.en").read_text().splitlines()[:2] == ["a dog runs .", "two men sit ."]
+    references = (output / "data" / "val.de").read_text().splitlines()
+    hypotheses = (output / "hypotheses" / "validation.txt").read_text().splitlines()
+    found = json.loads((output / "scores.json").read_text())["validation"]
+    expected = sacrebleu.corpus_bleu(hypotheses, [references], tokenize="none", force=True).score
+    assert found["bleu_tok_lc"] == pytest.approx(expected)
+    assert "bleu" not in found
+    assert "| validation | - | " in capsys.readouterr().out
+    assert "of lower-cased and tokenized text too" in (output / "card.md").read_text()
 
 
 @pytest.mark.slow
