@@ -14,6 +14,9 @@ curves.png, and the model card card.md with its facts in card.yaml, as model_car
 Two scores that must not be mixed: `bleu` is cased, detokenised sacreBLEU (13a); `bleu_tok_lc` is BLEU of lower-cased
 text with normalised punctuation, tokenised by Moses' rules (sacremoses), the convention of most papers on this corpus.
 A recipe with `text: lc.norm.tok` trains on such text too, as those papers do, and then has no cased score.
+
+A recipe with `start_from` trains the model of another recipe further, which is made first, in a folder of its name in
+that of `--output`; a finished run that is put there is taken as it is.
 """
 
 import argparse
@@ -59,6 +62,12 @@ def lower_and_tokenize(lines: Sequence[str], language: str) -> list[str]:
     return [tokenizer.tokenize(normalizer.normalize(line.lower()), return_str=True) for line in lines]
 
 
+def read_recipe(name: str) -> dict[str, Any]:
+    """Returns a recipe's settings for `train` and for `translate`."""
+    recipe: dict[str, Any] = yaml.safe_load((RECIPES / f"multi30k_{name}.yaml").read_text(encoding="utf-8"))
+    return recipe
+
+
 def prepare(data: Path, output: Path, languages: Sequence[str], *, is_tokenized: bool) -> dict[str, list[Path]]:
     """Writes each part's two sides as plain text, stripped: in the raw files some lines end in white space.
 
@@ -87,6 +96,7 @@ def prepare(data: Path, output: Path, languages: Sequence[str], *, is_tokenized:
 
 def train(settings: dict[str, Any], files: dict[str, list[Path]], output: Path, further: Sequence[str]) -> None:
     """Runs `hf-seq2seq train`, or goes on with its run; ends this process where it fails or is stopped."""
+    output.mkdir(exist_ok=True)
     config = output / "train.yaml"
     config.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
     sides = [
@@ -98,6 +108,17 @@ def train(settings: dict[str, Any], files: dict[str, list[Path]], output: Path, 
     status = subprocess.run([*command, *(word for pair in sides for word in pair), *further]).returncode
     if status:
         sys.exit(status)
+
+
+def train_recipe(name: str, seed: int, files: dict[str, list[Path]], output: Path, further: Sequence[str]) -> None:
+    """Trains a recipe's model in `output/model`; first, in a folder beside it, the one that the recipe starts from."""
+    recipe = read_recipe(name)
+    settings = recipe["train"] | {"seed": seed}
+    if "start_from" in recipe:
+        start = output / recipe["start_from"]
+        train_recipe(recipe["start_from"], seed, files, start, ())
+        settings["model_name_or_path"] = str(start / "model")
+    train(settings, files, output, further)
 
 
 def translate(model: Path, sources: dict[str, list[str]], options: dict[str, Any], folder: Path) -> None:
@@ -140,7 +161,9 @@ def score_all(
     return scores
 
 
-def describe(options: argparse.Namespace, folder: Path, scores: dict[str, Any], further: Sequence[str]) -> CardFacts:
+def describe(
+    options: argparse.Namespace, folder: Path, scores: dict[str, Any], start: str | None, further: Sequence[str]
+) -> CardFacts:
     """Returns the facts of the model's card: what the run left, and what this script knows."""
     command = ["scripts/reproduce_multi30k.sh", "--data", "multi30k", "--output", options.output.name]
     for name in ("direction", "recipe", "seed"):
@@ -150,7 +173,8 @@ def describe(options: argparse.Namespace, folder: Path, scores: dict[str, Any], 
         read_facts(folder / FACTS_FILE),
         title=f"Multi30k {source.upper()}-{target.upper()}, recipe {options.recipe}, seed {options.seed}",
         summary="Captions of photographs, translated from their text alone. The weights are not published; the "
-        "command below makes them again.",
+        "command below makes them again."
+        + (f" Training went on from the model of recipe {start}; what is told here came then." if start else ""),
         source_languages=[source],
         target_languages=[target],
         data="the 29,000 training pairs of [Multi30k](https://github.com/multi30k/dataset), task 1, and no other "
@@ -209,7 +233,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> tuple[argparse.Namespace
 def main(arguments: Sequence[str] | None = None) -> None:
     """Goes through all steps; each is left out where it is done."""
     options, further = parse_arguments(arguments)
-    recipe = yaml.safe_load((RECIPES / f"multi30k_{options.recipe}.yaml").read_text(encoding="utf-8"))
+    recipe = read_recipe(options.recipe)
     languages = options.direction.split("-")
     options.output.mkdir(parents=True, exist_ok=True)
     if not (options.output / ARGUMENTS_FILE).exists():
@@ -218,7 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         (options.output / ARGUMENTS_FILE).write_text(json.dumps(given) + "\n", encoding="utf-8")
     is_tokenized = recipe.get("text") == TOKENIZED
     files = prepare(options.data, options.output, languages, is_tokenized=is_tokenized)
-    train(recipe["train"] | {"seed": options.seed}, files, options.output, further)
+    train_recipe(options.recipe, options.seed, files, options.output, further)
     tests = {"validation": TESTS["validation"]} if options.validation_only else TESTS
     sources, references = (
         {name: list(read_lines(files[part][side])) for name, part in tests.items()} for side in (0, 1)
@@ -228,7 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     scores = score_all(references, hypotheses, languages[1], is_tokenized=is_tokenized)
     (options.output / SCORES_FILE).write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
     write_view(training_curves(options.output / "model"), draw_training_curves, options.output / "curves.png")
-    facts = describe(options, options.output / "model", scores, further)
+    facts = describe(options, options.output / "model", scores, recipe.get("start_from"), further)
     write_card(facts, options.output / "model", options.output)
     print(table(scores))
 

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 import reproduce_multi30k
 import sacrebleu
+import torch
 import yaml
 from render_model_cards import render
 from reproduce_multi30k import RECIPES, TESTS, lower_and_tokenize, main
+from safetensors.torch import load_file
 
 
 PAIRS = [("A dog runs.", "Ein Hund rennt."), ("Two men  sit. ", "Zwei Männer sitzen.\t"), ("A cat", "Eine Katze")]
@@ -109,10 +111,33 @@ def test_a_recipe_of_tokenized_text_trains_on_it_and_has_no_cased_score(
     assert "of lower-cased and tokenized text too" in (output / "card.md").read_text()
 
 
+def test_a_recipe_that_starts_from_another_trains_its_model_further(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = {name: int(value) for name, value in zip(*[iter(TINY.replace("--", "").split())] * 2, strict=True)}
+    recipes = {
+        "first": {"train": sizes | {"max_steps": 1}, "translate": {}},
+        # Nothing is learned at a rate of 0, so that the model stays the first one's.
+        "second": {"start_from": "first", "train": {"learning_rate": 0.0}, "translate": {"beam_size": 1}},
+    }
+    for name, recipe in recipes.items():
+        (tmp_path / f"multi30k_{name}.yaml").write_text(yaml.safe_dump(recipe))
+    monkeypatch.setattr(reproduce_multi30k, "RECIPES", tmp_path)
+    output = tmp_path / "out"
+    main(["--data", str(data), "--output", str(output), "--recipe", "second", "--seed", "5", *SHORT.split()])
+    first, second = (load_file(folder / "model" / "model.safetensors") for folder in (output / "first", output))
+    assert all(torch.equal(weight, second[name]) for name, weight in first.items())
+    for folder, num_steps in ((output / "first", 1), (output, 2)):
+        assert json.loads((folder / "model" / "training_results.json").read_text())["num_steps"] == num_steps
+        assert json.loads((folder / "model" / "training_settings.json").read_text())["seed"] == 5
+    assert "the model of recipe first" in (output / "card.md").read_text()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", [path.stem.removeprefix("multi30k_") for path in RECIPES.glob("multi30k_*.yaml")])
 def test_the_command_knows_every_recipe(recipe: str, data: Path, tmp_path: Path) -> None:
-    arguments = ["--data", str(data), "--output", str(tmp_path), "--recipe", recipe, *TINY.split()]
-    arguments += [*SHORT.split(), *NO_EVALUATION.split()]
-    main([*arguments, "--max_steps", "1", "--encoder_attention_heads", "2", "--decoder_attention_heads", "2"])
+    arguments = ["--data", str(data), "--output", str(tmp_path), "--recipe", recipe]
+    if "start_from" not in reproduce_multi30k.read_recipe(recipe):  # whose model has its sizes already
+        arguments += [*TINY.split(), "--encoder_attention_heads", "2", "--decoder_attention_heads", "2"]
+    main([*arguments, *SHORT.split(), *NO_EVALUATION.split(), "--max_steps", "1"])
     assert (tmp_path / "scores.json").exists()
