@@ -30,10 +30,10 @@ from benchmark_training import load_corpus, tell
 from datasets import Dataset
 from sacrebleu.metrics.bleu import BLEU
 from transformers import TrainerCallback, TrainerControl, TrainerState
-from transformers.trainer_utils import get_last_checkpoint
 
 from hf_seq2seq.data import TokenBudgetBatchSampler, read_lines
 from hf_seq2seq.inference.search import Ids
+from hf_seq2seq.training.checkpoints import last_whole_checkpoint
 
 
 TOKENS_PER_BATCH = 2048
@@ -106,7 +106,9 @@ class ScoreMeter(TrainerCallback):
         bleu = greedy_bleu(kwargs["model"], self.corpus)
         found = Epoch(round(state.epoch or 0), before.cpu_seconds + cpu, before.wall_seconds + wall, bleu)
         self.epochs.append(found)
-        self.file.write_text(json.dumps([asdict(epoch) for epoch in self.epochs], indent=2) + "\n", encoding="utf-8")
+        unfinished = self.file.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps([asdict(epoch) for epoch in self.epochs], indent=2) + "\n", encoding="utf-8")
+        unfinished.replace(self.file)
         tell(f"{self.file.stem}, epoch {found.epoch}: BLEU {bleu:.2f} after {found.cpu_seconds / 60:.1f} min")
         control.should_save = True
         control.should_training_stop = bleu >= self.wanted
@@ -127,8 +129,8 @@ def greedy_bleu(model: Any, corpus: Corpus) -> float:
 def train_to_score(name: str, options: argparse.Namespace, corpus: Corpus) -> list[Epoch]:
     """Trains until the score or the last epoch, or goes on with a run that was stopped; returns its epochs."""
     file, folder = options.output / f"{name}.json", options.output / "checkpoints" / name
-    checkpoint = get_last_checkpoint(folder) if folder.exists() else None
-    done = json.loads((Path(checkpoint) / "trainer_state.json").read_text())["epoch"] if checkpoint else 0
+    checkpoint = last_whole_checkpoint(folder)
+    done = json.loads((checkpoint / "trainer_state.json").read_text())["epoch"] if checkpoint else 0
     epochs = [Epoch(**values) for values in json.loads(file.read_text())] if checkpoint else []
     meter = ScoreMeter(file, [epoch for epoch in epochs if epoch.epoch <= round(done)], options.score, corpus)
     if meter.epochs and (meter.epochs[-1].bleu >= options.score or meter.epochs[-1].epoch >= options.max_epochs):
@@ -151,7 +153,7 @@ def train_to_score(name: str, options: argparse.Namespace, corpus: Corpus) -> li
         **OPTIMIZER,
     )
     trainer.add_callback(meter)
-    trainer.train(resume_from_checkpoint=checkpoint)
+    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     return meter.epochs
 
 

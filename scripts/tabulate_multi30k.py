@@ -6,7 +6,7 @@ A run has one row, named after its folder; a row that is there is written anew. 
 wrong, has a row too, with what there is of it. The columns:
 
 - direction, recipe, options, seed: what `reproduce_multi30k.sh` was given, the options being those for `train`.
-- parameters, epochs, updates: of the model; and how much it was trained.
+- parameters, epochs, updates: of the model; and how much it was trained, without what its recipe starts from.
 - hours, target_tokens_per_second: of training, as it ran, without evaluation: other work on the machine slows it down.
 - greedy_epoch_10, greedy_last: BLEU (13a) of greedy translations of the validation pairs, after 10 epochs and at the
   end, of single checkpoints. Runs of unequal length can be compared by the first.
@@ -25,10 +25,10 @@ from typing import Any
 import yaml
 from reproduce_multi30k import ARGUMENTS_FILE, SCORES_FILE, TESTS
 from transformers import TrainerState
-from transformers.trainer_utils import get_last_checkpoint
 
 from hf_seq2seq.hub.card import FACTS_FILE
 from hf_seq2seq.loading import load_model
+from hf_seq2seq.training.checkpoints import last_whole_checkpoint
 
 
 TABLE = Path(__file__).resolve().parent.parent / "model_cards" / "multi30k_runs.csv"
@@ -49,10 +49,10 @@ def describe_run(folder: Path) -> Row:
         FileNotFoundError: If there is no run in the folder, or it has no checkpoint yet.
     """
     arguments: Row = json.loads((folder / ARGUMENTS_FILE).read_text(encoding="utf-8"))
-    checkpoint = get_last_checkpoint(folder / "model")
+    checkpoint = last_whole_checkpoint(folder / "model")
     if checkpoint is None:
         raise FileNotFoundError(f"{folder} must hold a run with a checkpoint, but has none yet. Let it train first.")
-    state = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
+    state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
     row: Row = {"run": folder.name} | arguments
     row["parameters"] = load_model(checkpoint).num_parameters()
     row |= {"epochs": round(state.epoch or 0, 2), "updates": state.global_step}

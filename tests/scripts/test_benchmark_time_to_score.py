@@ -39,6 +39,7 @@ def test_each_model_goes_on_where_it_stopped(
 ) -> None:
     main([*command, "--max-epochs", "1"])
     first = {name: epochs_of(tmp_path / "out", name) for name in RUNS}
+    (tmp_path / "out" / "checkpoints" / "marian" / "checkpoint-4").mkdir()  # a kill while it was saved
     main([*command, "--max-epochs", "2"])
     for name in RUNS:
         epochs = epochs_of(tmp_path / "out", name)
