@@ -2,14 +2,15 @@
 
     python scripts/reproduce_multi30k.py --data multi30k --output runs/small [--direction de-en] [--recipe tiny]
     python scripts/reproduce_multi30k.py ... --norm_position post    # further options go to `hf-seq2seq train`
-    python scripts/reproduce_multi30k.py ... --validation-only       # to choose settings: test sets are not touched
+    python scripts/reproduce_multi30k.py ... --validation-only       # to choose settings: test sets are not read
 
 DIR of `--data` holds train, val, test_2016_flickr, test_2017_flickr and test_2017_mscoco as NAME.LANGUAGE.gz, the raw
 files of https://github.com/multi30k/dataset. The recipes are in scripts/recipes/.
 
 Started again with the same arguments it goes on where it was stopped: what is finished is kept, and training resumes
-from its last checkpoint. In the folder of `--output` are then: `model/` with the run, `hypotheses/`, scores.json,
-curves.png, and the model card card.md with its facts in card.yaml, as model_cards/ holds them.
+from its last checkpoint. With another direction, recipe or seed it stops. In the folder of `--output` are then:
+`model/` with the run, `hypotheses/`, scores.json, curves.png, and the model card card.md with its facts in card.yaml,
+as model_cards/ holds them.
 
 Two scores that must not be mixed: `bleu` is cased, detokenised sacreBLEU (13a); `bleu_tok_lc` is BLEU of lower-cased
 text with normalised punctuation, tokenised by Moses' rules (sacremoses), the convention of most papers on this corpus.
@@ -22,7 +23,6 @@ that of `--output`; a finished run that is put there is taken as it is.
 import argparse
 import json
 import shlex
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,26 +30,27 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
+from run_arguments import keep_arguments, write_lines
 from sacrebleu.metrics.bleu import BLEU
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
 
 from hf_seq2seq import Seq2SeqTransformerConfig, Translator
+from hf_seq2seq.commands.main import main as run_command
 from hf_seq2seq.data import read_lines
 from hf_seq2seq.hub import CardFacts
 from hf_seq2seq.hub.card import FACTS_FILE, make_card, read_facts
 from hf_seq2seq.inspection import draw_training_curves, training_curves, write_view
-from hf_seq2seq.loading import load_model
 from hf_seq2seq.training.metrics import score
 
 
 RECIPES = Path(__file__).with_name("recipes")
-ARGUMENTS_FILE, SCORES_FILE = "arguments.json", "scores.json"
+SCORES_FILE = "scores.json"
 TOKENIZED = "lc.norm.tok"  # the corpus's name for text that is lower-cased, with normalised punctuation, and tokenized
-TESTS = {
-    "validation": "val",
+VALIDATION = "validation"
+SETS = {
+    VALIDATION: "val",
     "Test2016": "test_2016_flickr",
     "Test2017": "test_2017_flickr",
     "MSCOCO": "test_2017_mscoco",
@@ -68,12 +69,15 @@ def read_recipe(name: str) -> dict[str, Any]:
     return recipe
 
 
-def prepare(data: Path, output: Path, languages: Sequence[str], *, is_tokenized: bool) -> dict[str, list[Path]]:
+def prepare(
+    data: Path, output: Path, parts: Sequence[str], languages: Sequence[str], *, is_tokenized: bool
+) -> dict[str, list[Path]]:
     """Writes each part's two sides as plain text, stripped: in the raw files some lines end in white space.
 
     Args:
         data: The folder with the raw files.
         output: The folder of the run.
+        parts: The names of the raw files without the language.
         languages: Of source and target.
         is_tokenized: Whether text is to be lower-cased and tokenized.
 
@@ -81,33 +85,30 @@ def prepare(data: Path, output: Path, languages: Sequence[str], *, is_tokenized:
         For each part its source and its target file.
     """
     files: dict[str, list[Path]] = {}
-    for part in ("train", *TESTS.values()):
+    for part in parts:
         files[part] = [output / "data" / f"{part}.{language}" for language in languages]
         for file, language in zip(files[part], languages, strict=True):
             if not file.exists():
-                file.parent.mkdir(parents=True, exist_ok=True)
                 lines = [line.strip() for line in read_lines(data / f"{file.name}.gz")]
-                lines = lower_and_tokenize(lines, language) if is_tokenized else lines
-                unfinished = file.with_suffix(f"{file.suffix}.unfinished")
-                unfinished.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-                unfinished.rename(file)
+                write_lines(file, lower_and_tokenize(lines, language) if is_tokenized else lines)
     return files
 
 
 def train(settings: dict[str, Any], files: dict[str, list[Path]], output: Path, further: Sequence[str]) -> None:
     """Runs `hf-seq2seq train`, or goes on with its run; ends this process where it fails or is stopped."""
-    output.mkdir(exist_ok=True)
     config = output / "train.yaml"
-    config.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
+    write_lines(config, yaml.safe_dump(settings, sort_keys=False).splitlines())
     sides = [
         (f"--{name}_{side}", str(file))
-        for name, part in (("train", "train"), ("validation", "val"))
+        for name, part in (("train", "train"), ("validation", SETS[VALIDATION]))
         for side, file in zip(("source", "target"), files[part], strict=True)
     ]
-    command = [sys.executable, "-m", "hf_seq2seq", "train", str(config), "--output_dir", str(output / "model")]
-    status = subprocess.run([*command, *(word for pair in sides for word in pair), *further]).returncode
-    if status:
-        sys.exit(status)
+    command = ["train", str(config), "--output_dir", str(output / "model")]
+    try:
+        run_command([*command, *(word for pair in sides for word in pair), *further])
+    except SystemExit as end:
+        if end.code:
+            raise
 
 
 def train_recipe(name: str, seed: int, files: dict[str, list[Path]], output: Path, further: Sequence[str]) -> None:
@@ -117,37 +118,34 @@ def train_recipe(name: str, seed: int, files: dict[str, list[Path]], output: Pat
     if "start_from" in recipe:
         start = output / recipe["start_from"]
         train_recipe(recipe["start_from"], seed, files, start, ())
-        settings["model_name_or_path"] = str(start / "model")
+        settings["model_name_or_path"] = str((start / "model").resolve())
     train(settings, files, output, further)
 
 
 def translate(model: Path, sources: dict[str, list[str]], options: dict[str, Any], folder: Path) -> None:
-    """Writes the translations of each test set that has none yet."""
+    """Writes the translations of each set that has none yet."""
     missing = [name for name in sources if not (folder / f"{name}.txt").exists()]
     if not missing:
         return
-    folder.mkdir(exist_ok=True)
     translator = Translator.from_pretrained(model)
     for name in missing:
         lines = sources[name]
         translations = list(tqdm(translator.stream(lines, **options), name, total=len(lines), unit=" sentences"))
-        unfinished = folder / f"{name}.unfinished"
-        unfinished.write_text("".join(f"{line}\n" for line in translations), encoding="utf-8")
-        unfinished.rename(folder / f"{name}.txt")
+        write_lines(folder / f"{name}.txt", translations)
 
 
 def score_tok_lc(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
     """Returns BLEU of texts that are lower-cased and tokenized, and what it was computed with."""
-    metric = BLEU(tokenize="none", force=True)
+    metric = BLEU(lowercase=True, tokenize="none", force=True)
     value = metric.corpus_score(hypotheses, [references]).score
-    signature = f"{metric.get_signature()}|lc|sacremoses:{version('sacremoses')}"
+    signature = f"{metric.get_signature()}|norm|sacremoses:{version('sacremoses')}"
     return {"bleu_tok_lc": value, "bleu_tok_lc_signature": signature}
 
 
 def score_all(
     references: dict[str, list[str]], folder: Path, language: str, *, is_tokenized: bool
 ) -> dict[str, dict[str, Any]]:
-    """Returns the scores of each test set; 13a is no tokenizer for text that is lower-cased and tokenized already."""
+    """Returns the scores of each set; 13a is no tokenizer for text that is lower-cased and tokenized already."""
     scores = {}
     for name, lines in references.items():
         hypotheses = list(read_lines(folder / f"{name}.txt"))
@@ -174,14 +172,17 @@ def describe(
         title=f"Multi30k {source.upper()}-{target.upper()}, recipe {options.recipe}, seed {options.seed}",
         summary="Captions of photographs, translated from their text alone. The weights are not published; the "
         "command below makes them again."
-        + (f" Training went on from the model of recipe {start}; what is told here came then." if start else ""),
+        + (
+            f" It is recipe {start}'s, trained further; updates and settings are of that second training."
+            if start
+            else ""
+        ),
         source_languages=[source],
         target_languages=[target],
         data="the 29,000 training pairs of [Multi30k](https://github.com/multi30k/dataset), task 1, and no other "
         "data. The settings were chosen on its 1,014 validation pairs alone.",
         data_license="that of Flickr30k: non-commercial research and education",
         command=shlex.join([*command, *further]),
-        hardware=f"{torch.get_num_threads()} thread(s) of a CPU" if not torch.cuda.is_available() else "one GPU",
         scores=[_score_of_card(name, found) for name, found in scores.items()],
         intended_use="To compare with published results on this corpus.",
         limits="Short captions of everyday scenes are all that it has seen; other text it translates badly.",
@@ -196,8 +197,8 @@ def _score_of_card(name: str, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_card(facts: CardFacts, model: Path, output: Path) -> None:
-    """Writes the card, and what `scripts/render_model_cards.py` makes it of."""
-    config = load_model(model).config
+    """Writes the card, and the facts from which `scripts/render_model_cards.py` writes it."""
+    config = Seq2SeqTransformerConfig.from_pretrained(model)
     base = Seq2SeqTransformerConfig.from_paper("base")
     names = [name for name in Seq2SeqTransformerConfig.__annotations__ if name in config.__dataclass_fields__]
     differences = {name: getattr(config, name) for name in names if getattr(config, name) != getattr(base, name)}
@@ -234,20 +235,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Goes through all steps; each is left out where it is done."""
     options, further = parse_arguments(arguments)
     recipe = read_recipe(options.recipe)
-    languages = options.direction.split("-")
-    options.output.mkdir(parents=True, exist_ok=True)
-    if not (options.output / ARGUMENTS_FILE).exists():
-        given = {name: getattr(options, name) for name in ("direction", "recipe", "seed")}
-        given["options"] = shlex.join(further)
-        (options.output / ARGUMENTS_FILE).write_text(json.dumps(given) + "\n", encoding="utf-8")
+    languages, hypotheses = options.direction.split("-"), options.output / "hypotheses"
+    given = {name: getattr(options, name) for name in ("direction", "recipe", "seed")}
+    # `train` says itself which options it would not go on with.
+    keep_arguments(options.output, given | {"options": shlex.join(further)}, free=("options",))
+    # A test set that was translated once stays in the scores.
+    left_out = {name for name in SETS if options.validation_only and not (hypotheses / f"{name}.txt").exists()}
+    sets = {name: part for name, part in SETS.items() if name == VALIDATION or name not in left_out}
     is_tokenized = recipe.get("text") == TOKENIZED
-    files = prepare(options.data, options.output, languages, is_tokenized=is_tokenized)
+    files = prepare(options.data, options.output, ["train", *sets.values()], languages, is_tokenized=is_tokenized)
     train_recipe(options.recipe, options.seed, files, options.output, further)
-    tests = {"validation": TESTS["validation"]} if options.validation_only else TESTS
     sources, references = (
-        {name: list(read_lines(files[part][side])) for name, part in tests.items()} for side in (0, 1)
+        {name: list(read_lines(files[part][side])) for name, part in sets.items()} for side in (0, 1)
     )
-    hypotheses = options.output / "hypotheses"
     translate(options.output / "model", sources, recipe["translate"], hypotheses)
     scores = score_all(references, hypotheses, languages[1], is_tokenized=is_tokenized)
     (options.output / SCORES_FILE).write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
@@ -258,4 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (ValueError, OSError) as error:
+        sys.exit(f"Error: {error}")

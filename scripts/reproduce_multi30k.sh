@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# From the raw files of Multi30k to published scores, in one command that may be stopped and started again at will:
-# see scripts/reproduce_multi30k.py.
+# From the raw files of Multi30k to scores as papers report them, in one command that may be stopped and started again
+# at will: see scripts/reproduce_multi30k.py.
 #
-#   scripts/reproduce_multi30k.sh --data DIR --output DIR [--direction en-de|de-en] [--recipe small|tiny] [--seed N]
+#   scripts/reproduce_multi30k.sh --data DIR --output DIR [--direction en-de|de-en] [--recipe small|tiny|best] [--seed N]
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 

@@ -1,6 +1,6 @@
 """Adds runs of scripts/reproduce_multi30k.sh to the table of all runs, model_cards/multi30k_runs.csv.
 
-    python scripts/tabulate_multi30k.py runs/*
+    python scripts/tabulate_multi30k.py runs/*/
 
 A run has one row, named after its folder; a row that is there is written anew. A run that was stopped, or that went
 wrong, has a row too, with what there is of it. The columns:
@@ -9,7 +9,7 @@ wrong, has a row too, with what there is of it. The columns:
 - parameters, epochs, updates: of the model; and how much it was trained, without what its recipe starts from.
 - hours, target_tokens_per_second: of training, as it ran, without evaluation: other work on the machine slows it down.
 - greedy_epoch_10, greedy_last: BLEU (13a) of greedy translations of the validation pairs, after 10 epochs and at the
-  end, of single checkpoints. Runs of unequal length can be compared by the first.
+  end, of single checkpoints. Runs of one recipe can be compared by the first. Empty where the text is lower-cased.
 - For each test set BLEU (13a, cased) and BLEU tok-lc, of beam search with the averaged weights. Empty for test sets of
   runs by which settings were chosen, and 13a for recipes whose text is lower-cased.
 """
@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from reproduce_multi30k import ARGUMENTS_FILE, SCORES_FILE, TESTS
+from reproduce_multi30k import SCORES_FILE, SETS, read_recipe
+from run_arguments import ARGUMENTS_FILE
 from transformers import TrainerState
 
 from hf_seq2seq.hub.card import FACTS_FILE
@@ -36,27 +37,23 @@ SCORES = {"13a": "bleu", "tok-lc": "bleu_tok_lc"}
 COLUMNS = [
     *("run", "direction", "recipe", "options", "seed", "parameters", "epochs", "updates"),
     *("hours", "target_tokens_per_second", "greedy_epoch_10", "greedy_last"),
-    *(f"{name} {kind}" for name in TESTS for kind in SCORES),
+    *(f"{name} {kind}" for name in SETS for kind in SCORES),
 ]
 
 Row = dict[str, Any]
 
 
 def describe_run(folder: Path) -> Row:
-    """Returns the row of a run.
-
-    Raises:
-        FileNotFoundError: If there is no run in the folder, or it has no checkpoint yet.
-    """
-    arguments: Row = json.loads((folder / ARGUMENTS_FILE).read_text(encoding="utf-8"))
+    """Returns the row of a run, which says little of one that ended before its first checkpoint."""
+    row: Row = {"run": folder.name} | json.loads((folder / ARGUMENTS_FILE).read_text(encoding="utf-8"))
     checkpoint = last_whole_checkpoint(folder / "model")
     if checkpoint is None:
-        raise FileNotFoundError(f"{folder} must hold a run with a checkpoint, but has none yet. Let it train first.")
+        return row
     state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
-    row: Row = {"run": folder.name} | arguments
     row["parameters"] = load_model(checkpoint).num_parameters()
     row |= {"epochs": round(state.epoch or 0, 2), "updates": state.global_step}
-    row |= describe_speed(state, folder / "model" / FACTS_FILE) | describe_evaluations(state)
+    row |= describe_speed(state, folder / "model" / FACTS_FILE)
+    row |= {} if "text" in read_recipe(row["recipe"]) else describe_evaluations(state)
     scores = folder / SCORES_FILE
     found = json.loads(scores.read_text(encoding="utf-8")) if scores.exists() else {}
     for name, values in found.items():
@@ -65,13 +62,16 @@ def describe_run(folder: Path) -> Row:
 
 
 def describe_speed(state: TrainerState, facts: Path) -> Row:
-    """Returns hours and tokens a second by the log, which knows nothing of breaks."""
+    """Returns hours and tokens a second by the log, which knows nothing of breaks; hours of finished runs alone."""
     speeds = [logs["target_tokens_per_second"] for logs in state.log_history if "target_tokens_per_second" in logs]
-    if not speeds or not facts.exists():
+    if not speeds:
         return {}
-    tokens = yaml.safe_load(facts.read_text(encoding="utf-8"))["num_target_tokens"] * (state.epoch or 0)
     mean = statistics.harmonic_mean(speeds)
-    return {"hours": f"{tokens / mean / 3600:.2f}", "target_tokens_per_second": f"{mean:.0f}"}
+    row: Row = {"target_tokens_per_second": f"{mean:.0f}"}
+    if facts.exists():
+        tokens = yaml.safe_load(facts.read_text(encoding="utf-8"))["num_target_tokens"] * (state.epoch or 0)
+        row["hours"] = f"{tokens / mean / 3600:.2f}"
+    return row
 
 
 def describe_evaluations(state: TrainerState) -> Row:
@@ -97,10 +97,11 @@ def add_rows(rows: Sequence[Row], table: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Adds the runs that are named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, nargs="+", metavar="DIR", help="the folder of a run")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="DIR", help="the folder of a run; others are left out")
     parser.add_argument("--table", type=Path, default=TABLE, help="the table (default model_cards/multi30k_runs.csv)")
     options = parser.parse_args(arguments)
-    add_rows([describe_run(folder) for folder in options.runs], options.table)
+    runs = [folder for folder in options.runs if (folder / ARGUMENTS_FILE).exists()]
+    add_rows([describe_run(folder) for folder in runs], options.table)
 
 
 if __name__ == "__main__":

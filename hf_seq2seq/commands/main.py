@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from keyword import iskeyword
 
@@ -82,15 +83,22 @@ def _describe() -> None:
     """Train, run and score encoder-decoder Transformers on pairs of texts. `hf-seq2seq VERB --help` tells more."""
 
 
-def main() -> None:
-    """Runs the command line; an error that a user can mend becomes one line on standard error and exit status 1."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line; an error that a user can mend becomes one line on standard error and exit status 1.
+
+    Args:
+        arguments: The words after `hf-seq2seq`; by default those that the process was called with.
+
+    Raises:
+        SystemExit: Always, with the exit status.
+    """
     logging.basicConfig(format="%(message)s")
     is_first_process = os.environ.get("RANK", "0") == "0"  # set by torchrun and accelerate
     logging.getLogger("hf_seq2seq").setLevel(logging.INFO if is_first_process else logging.WARNING)
     disable_progress_bar()  # transformers' bars for reading and writing weights: one line for each checkpoint
     if not sys.stderr.isatty():
         os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")  # read when datasets is imported
-    app(prog_name="hf-seq2seq")
+    app(arguments, prog_name="hf-seq2seq")
 
 
 if __name__ == "__main__":

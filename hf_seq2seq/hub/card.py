@@ -294,7 +294,8 @@ def _eval_results(facts: CardFacts) -> list[EvalResult]:
             task_type=facts.task,
             dataset_type=scores.get("dataset", "local"),
             dataset_name=scores["test_set"],
-            dataset_split=scores.get("split"),
+            # The Hub takes results that agree in all but the name of the dataset for those of one test set.
+            dataset_split=scores.get("split", scores["test_set"]),
             metric_type=metric,
             metric_name=title,
             metric_value=round(scores[metric], 2),

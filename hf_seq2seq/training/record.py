@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from hf_seq2seq.hub.card import METRICS, CardFacts
 
@@ -34,6 +35,17 @@ def describe_hyperparameters(args: Seq2SeqTransformerTrainingArguments) -> dict[
     values = {name: getattr(args, name) for name in _HYPERPARAMETERS if name not in replaced}
     values["num_processes"] = args.world_size
     return {name: _plain(value) for name, value in values.items() if value not in (None, False)}
+
+
+def describe_hardware(args: Seq2SeqTransformerTrainingArguments) -> str:
+    """Returns the device of each process, and how many there are."""
+    if args.device.type == "cuda":
+        device = torch.cuda.get_device_name(args.device)
+    elif args.device.type == "cpu":
+        device = f"CPU with {torch.get_num_threads()} thread{'s' if torch.get_num_threads() > 1 else ''}"
+    else:
+        device = args.device.type
+    return device if args.world_size == 1 else f"{args.world_size} x {device}"
 
 
 def describe_command(

@@ -29,7 +29,14 @@ from .checkpoints import holds_weights_alone, is_complete, list_checkpoints, was
 from .interruption import StopOnSignal
 from .metrics import decode, generation_metrics, score
 from .plan import describe_plan
-from .record import describe_command, describe_data, describe_hyperparameters, describe_progress, describe_scores
+from .record import (
+    describe_command,
+    describe_data,
+    describe_hardware,
+    describe_hyperparameters,
+    describe_progress,
+    describe_scores,
+)
 from .run_folder import RESULTS_FILE, RunFolder
 from .trainer import Seq2SeqTransformerTrainer
 
@@ -135,6 +142,7 @@ def _begin_card(trainer: Seq2SeqTransformerTrainer, model_args: ModelArguments, 
     card = describe_data(data_args, trainer.train_dataset)
     card.command = describe_command(model_args, data_args, trainer.args)
     card.hyperparameters = describe_hyperparameters(trainer.args)
+    card.hardware = describe_hardware(trainer.args)
     card.versions = {name: version(name) for name in ("hf-seq2seq", "torch", "transformers")}
     base = model_args.model_name_or_path
     card.base_model = base if base is not None and not Path(base).exists() else None

@@ -202,12 +202,12 @@ def _to_json(values: dict[str, Any]) -> str:
     return json.dumps(values, indent=2, ensure_ascii=False, default=str) + "\n"
 
 
-def _states_of_files(settings: dict[str, Any]) -> dict[str, list[int]]:
-    """Returns size and time of change of each file of pairs, by its path."""
+def _states_of_files(settings: dict[str, Any]) -> list[list[Any]]:
+    """Returns path, size and time of change of each file of pairs, in the order in which they are named."""
     named = (settings.get(name) for name in FILE_SETTINGS)
     paths = [path for value in named if value for path in ([value] if isinstance(value, str) else value)]
-    stats = {str(Path(path).resolve()): Path(path).stat() for path in paths if Path(path).is_file()}
-    return {path: [stat.st_size, stat.st_mtime_ns] for path, stat in stats.items()}
+    stats = [(str(Path(path).resolve()), Path(path).stat()) for path in paths if Path(path).is_file()]
+    return [[path, stat.st_size, stat.st_mtime_ns] for path, stat in stats]
 
 
 def _describe(digest: dict[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """The benchmark trains each model to a score and goes on where it stopped, on models so small that seconds do."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,23 +38,44 @@ def epochs_of(folder: Path, name: str) -> list[dict[str, Any]]:
 def test_each_model_goes_on_where_it_stopped(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main([*command, "--max-epochs", "1"])
-    first = {name: epochs_of(tmp_path / "out", name) for name in RUNS}
-    (tmp_path / "out" / "checkpoints" / "marian" / "checkpoint-4").mkdir()  # a kill while it was saved
     main([*command, "--max-epochs", "2"])
+    first = {name: epochs_of(tmp_path / "out", name) for name in RUNS}
+    checkpoints = tmp_path / "out" / "checkpoints"
+    (checkpoints / "marian-random" / "checkpoint-6").mkdir()  # a kill while it was saved
+    shutil.rmtree(checkpoints / "ours-pre-norm")  # a kill before it was: the epochs are ahead of the checkpoint
+    main([*command, "--max-epochs", "3"])
     for name in RUNS:
         epochs = epochs_of(tmp_path / "out", name)
-        assert [epoch["epoch"] for epoch in epochs] == [1, 2]
-        assert epochs[0] == first[name][0]
-        assert epochs[1]["cpu_seconds"] > epochs[0]["cpu_seconds"] > 0
-        assert epochs[1]["wall_seconds"] > epochs[0]["wall_seconds"] > 0
+        assert [epoch["epoch"] for epoch in epochs] == [1, 2, 3]
+        assert epochs[2]["seconds"] > epochs[1]["seconds"] > epochs[0]["seconds"] > 0
+        assert (epochs[:2] == first[name]) == (name != "ours-pre-norm")
     assert (tmp_path / "out" / "time_to_score.png").stat().st_size > 1000
     rows = capsys.readouterr().out.splitlines()[-len(RUNS) :]
-    assert [row.split(" | ")[:2] for row in rows] == [[f"| {name}", "2"] for name in RUNS]
+    assert [row.split(" | ")[:2] for row in rows] == [[f"| {name}", "3"] for name in RUNS]
     assert all("stopped before the score" in row for row in rows)
 
 
-def test_a_model_that_has_reached_the_score_is_done(command: list[str], tmp_path: Path) -> None:
+def test_a_model_that_has_reached_the_score_is_done(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for _ in range(2):
-        main([*command, "--max-epochs", "2", "--score", "0", "--models", "marian"])
-        assert len(epochs_of(tmp_path / "out", "marian")) == 1
+        main([*command, "--max-epochs", "2", "--score", "0", "--models", "marian-random"])
+        assert len(epochs_of(tmp_path / "out", "marian-random")) == 1
+
+    file = tmp_path / "out" / "marian-random.json"
+    file.write_text(json.dumps([{"epoch": n, "seconds": 60.0 * n, "bleu": 10.0 * n} for n in (1, 2, 3)]))
+    for options, row in (
+        (["--score", "15"], "| marian-random | 2 | 20.00 | 2.0 |"),
+        (["--score", "25", "--max-epochs", "1"], "| marian-random | 1 | 10.00 (stopped before the score) | 1.0 |"),
+    ):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(benchmark_time_to_score, "last_whole_checkpoint", lambda folder: tmp_path)
+            (tmp_path / "trainer_state.json").write_text('{"epoch": 3.0}')
+            main([*command, "--models", "marian-random", *options])
+        assert capsys.readouterr().out.splitlines()[-1] == row
+
+
+def test_a_run_with_another_seed_is_an_error(command: list[str], tmp_path: Path) -> None:
+    main([*command, "--max-epochs", "1", "--models", "ours-pre-norm"])
+    with pytest.raises(ValueError, match=r"`seed` must be 1 as in the run that .* holds, but is 2 instead"):
+        main([*command, "--max-epochs", "1", "--models", "ours-pre-norm", "--seed", "2"])

@@ -11,7 +11,7 @@ import sacrebleu
 import torch
 import yaml
 from render_model_cards import render
-from reproduce_multi30k import RECIPES, TESTS, lower_and_tokenize, main
+from reproduce_multi30k import RECIPES, SETS, lower_and_tokenize, main
 from safetensors.torch import load_file
 
 
@@ -25,7 +25,7 @@ NO_EVALUATION = "--eval_strategy no --predict_with_generate false"
 def data(tmp_path: Path) -> Path:
     folder = tmp_path / "raw"
     folder.mkdir()
-    for part in ("train", *TESTS.values()):
+    for part in ("train", *SETS.values()):
         for side, language in enumerate(("en", "de")):
             lines = "".join(f"{pair[side]}\n" for pair in PAIRS * 4)
             (folder / f"{part}.{language}.gz").write_bytes(gzip.compress(lines.encode()))
@@ -43,8 +43,8 @@ def test_all_steps_are_gone_through_once(
     results = json.loads((output / "model" / "training_results.json").read_text())
     assert results["num_steps"] == 2
     scores = json.loads((output / "scores.json").read_text())
-    assert list(scores) == list(TESTS)
-    for name in TESTS:
+    assert list(scores) == list(SETS)
+    for name in SETS:
         hypotheses = (output / "hypotheses" / f"{name}.txt").read_text().splitlines()
         assert len(hypotheses) == 12
         references = [pair[0].strip() for pair in PAIRS * 4]
@@ -67,12 +67,39 @@ def test_all_steps_are_gone_through_once(
 
 
 def test_settings_are_chosen_without_a_look_at_the_test_sets(data: Path, tmp_path: Path) -> None:
-    arguments = ["--data", str(data), "--output", str(tmp_path / "out"), "--validation-only"]
-    main([*arguments, *TINY.split(), *SHORT.split(), *NO_EVALUATION.split()])
+    arguments = ["--data", str(data), "--output", str(tmp_path / "out"), *TINY.split(), *SHORT.split()]
+    arguments += NO_EVALUATION.split()
+    tests = list(data.glob("test_*"))
+    for file in tests:
+        file.rename(tmp_path / file.name)
+    main([*arguments, "--validation-only"])
     assert list(json.loads((tmp_path / "out" / "scores.json").read_text())) == ["validation"]
+    for file in tests:
+        (tmp_path / file.name).rename(file)
+    for also in ([], ["--validation-only"]):  # what was scored once stays
+        main([*arguments, *also])
+        assert list(json.loads((tmp_path / "out" / "scores.json").read_text())) == list(SETS)
     given = json.loads((tmp_path / "out" / "arguments.json").read_text())
     assert given["direction"] == "en-de"
     assert given["options"].startswith("--d_model 16 ")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--direction", "de-en", "`direction` must be 'en-de' as in the run that .* holds, but is 'de-en' instead"),
+        ("--recipe", "tiny", "`recipe` must be 'small' as in"),
+        ("--seed", "2", "`seed` must be 1 as in"),
+    ],
+)
+def test_a_folder_with_another_run_is_an_error(
+    option: str, value: str, message: str, data: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "arguments.json").write_text('{"direction": "en-de", "recipe": "small", "seed": 1}')
+    with pytest.raises(ValueError, match=message):
+        main(["--data", str(data), "--output", str(tmp_path / "out"), option, value])
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["arguments.json"]
 
 
 def test_a_run_that_fails_ends_the_script(data: Path, tmp_path: Path) -> None:
@@ -130,7 +157,7 @@ def test_a_recipe_that_starts_from_another_trains_its_model_further(
     for folder, num_steps in ((output / "first", 1), (output, 2)):
         assert json.loads((folder / "model" / "training_results.json").read_text())["num_steps"] == num_steps
         assert json.loads((folder / "model" / "training_settings.json").read_text())["seed"] == 5
-    assert "the model of recipe first" in (output / "card.md").read_text()
+    assert "It is recipe first's, trained further" in (output / "card.md").read_text()
 
 
 @pytest.mark.slow

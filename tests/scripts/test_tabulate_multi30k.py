@@ -4,7 +4,6 @@ import csv
 import json
 from pathlib import Path
 
-import pytest
 import yaml
 from reference.tiny_models import tiny_model
 from tabulate_multi30k import describe_run, main
@@ -50,8 +49,24 @@ def test_rows_are_added_and_replaced(tmp_path: Path) -> None:
     ]
 
 
-def test_a_folder_without_a_checkpoint_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "arguments.json").write_text("{}")
-    (tmp_path / "model").mkdir()
-    with pytest.raises(FileNotFoundError, match="has none yet"):
-        main([str(tmp_path)])
+def test_a_run_that_ended_before_its_first_checkpoint_has_a_row(tmp_path: Path) -> None:
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "arguments.json").write_text('{"direction": "de-en", "recipe": "tiny"}')
+    (tmp_path / "no_run").mkdir()
+    table = tmp_path / "table.csv"
+    main([str(tmp_path / "bad"), str(tmp_path / "no_run"), "--table", str(table)])
+    with table.open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert {name: value for name, value in row.items() if value} == {
+        "run": "bad",
+        "direction": "de-en",
+        "recipe": "tiny",
+    }
+
+
+def test_greedy_scores_of_lower_cased_text_are_left_out(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", is_finished=False)
+    (run / "arguments.json").write_text('{"recipe": "tiny"}')
+    row = describe_run(run)
+    assert "greedy_last" not in row
+    assert row["target_tokens_per_second"] == "16"

@@ -78,6 +78,13 @@ def test_the_same_command_again_finds_the_run_finished(
     assert f"The run in {finished} is finished." in caplog.messages
 
 
+def test_a_finished_run_the_other_way_round_is_refused(settings: Settings, finished: Path) -> None:
+    swapped = {f"{part}_source": settings[f"{part}_target"] for part in ("train", "validation")}
+    swapped |= {f"{part}_target": settings[f"{part}_source"] for part in ("train", "validation")}
+    with pytest.raises(ValueError, match=r"The train pairs must be those that the run in .* was begun with"):
+        run(settings | swapped, finished)
+
+
 def test_a_run_that_broke_off_goes_on_to_the_same_weights(
     settings: Settings, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
