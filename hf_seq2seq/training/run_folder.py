@@ -150,7 +150,7 @@ class RunFolder:
         Raises:
             ValueError: If they differ.
         """
-        now = {"files": _states_of_files(settings)} | {part: _digest(pairs) for part, pairs in datasets.items()}
+        now = {part: _digest(pairs) for part, pairs in datasets.items()}
         before = self._read(DATA_FILE) if self._has_progress() and (self.path / DATA_FILE).exists() else {}
         for part in datasets:
             if part in before and before[part] != now[part]:
@@ -159,7 +159,7 @@ class RunFolder:
                     f"({_describe(before[part])}), but have changed ({_describe(now[part])}). Put the old files back "
                     "to go on with that run, or give another `output_dir` to begin a new one."
                 )
-        self.write(DATA_FILE, now)
+        self.write(DATA_FILE, {"files": _states_of_files(settings), **now})
 
     def checkpoint(self) -> str | None:
         """Returns the last whole checkpoint, if there is one."""
