@@ -3,6 +3,10 @@
 import gzip
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,8 @@ import yaml
 from render_model_cards import render
 from reproduce_multi30k import RECIPES, SETS, lower_and_tokenize, main
 from safetensors.torch import load_file
+
+from hf_seq2seq.training.checkpoints import last_whole_checkpoint
 
 
 PAIRS = [("A dog runs.", "Ein Hund rennt."), ("Two men  sit. ", "Zwei Männer sitzen.\t"), ("A cat", "Eine Katze")]
@@ -158,6 +164,28 @@ def test_a_recipe_that_starts_from_another_trains_its_model_further(
         assert json.loads((folder / "model" / "training_results.json").read_text())["num_steps"] == num_steps
         assert json.loads((folder / "model" / "training_settings.json").read_text())["seed"] == 5
     assert "It is recipe first's, trained further" in (output / "card.md").read_text()
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_a_checkpoint_from_which_the_same_command_goes_on(data: Path, tmp_path: Path) -> None:
+    script, output = Path(reproduce_multi30k.__file__), tmp_path / "out"
+    arguments = ["--data", str(data), "--output", str(output), *TINY.split(), *NO_EVALUATION.split()]
+    arguments += ["--validation-only", "--average_checkpoints", "0", "--logging_steps", "1"]
+    log = tmp_path / "log"
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            [sys.executable, script, *arguments, "--max_steps", "400"], stdout=file, stderr=file
+        )
+        while "'loss'" not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130
+    assert "The same command goes on from" in log.read_text()
+    assert last_whole_checkpoint(output / "model") is not None
+    main([*arguments, "--max_steps", "400"])
+    assert json.loads((output / "model" / "training_results.json").read_text())["num_steps"] == 400
+    assert (output / "scores.json").exists()
 
 
 @pytest.mark.slow
