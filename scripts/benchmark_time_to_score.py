@@ -34,7 +34,7 @@ from run_arguments import keep_arguments, write_lines
 from sacrebleu.metrics.bleu import BLEU
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
-from hf_seq2seq.data import TokenBudgetBatchSampler, read_lines
+from hf_seq2seq.data import TokenBudgetBatchSampler, load_parallel
 from hf_seq2seq.inference.search import Ids
 from hf_seq2seq.training.checkpoints import last_whole_checkpoint
 
@@ -81,8 +81,9 @@ class Corpus:
     def load(cls, train: tuple[str, str], validation: tuple[str, str], vocab_size: int) -> "Corpus":
         """Reads the files, source and target of each, and trains the tokenizer."""
         data, tokenizer = load_corpus(*train, vocab_size)
-        lines, references = (list(read_lines(file)) for file in validation)
-        return cls(data, tokenizer, tokenizer(lines)["input_ids"], references)
+        pairs = list(load_parallel(*validation, streaming=True))
+        ids = tokenizer([pair["source"] for pair in pairs])["input_ids"]
+        return cls(data, tokenizer, ids, [pair["target"] for pair in pairs])
 
 
 class ScoreMeter(TrainerCallback):
@@ -206,7 +207,10 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--max-epochs", type=int, default=40, help="where a run ends at last (default 40)")
     add("--threads", type=int, default=1, help="of torch (default 1)")
     add("--seed", type=int, default=1, help="of weights, dropout and the order of batches (default 1)")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.max_epochs < 1:
+        parser.error(f"--max-epochs must be at least 1, but is {options.max_epochs}")
+    return options
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -226,3 +230,6 @@ if __name__ == "__main__":
         main()
     except (ValueError, OSError) as error:
         sys.exit(f"Error: {error}")
+    except KeyboardInterrupt:
+        print("\nStopped. The same command goes on from the last epoch.", file=sys.stderr)
+        sys.exit(130)

@@ -6,6 +6,7 @@ A file holds what `model_card.yaml` of a model's folder holds, and the fields of
 from the paper's base model under `config`.
 """
 
+import argparse
 from pathlib import Path
 
 import yaml
@@ -21,11 +22,12 @@ def render(path: Path) -> str:
     """Returns the card that a file of facts describes."""
     values = yaml.safe_load(path.read_text(encoding="utf-8"))
     config = Seq2SeqTransformerConfig.from_paper("base", **values.pop("config"))
-    return str(make_card(make_facts(values, f"`{path.name}`"), config))
+    return f"{make_card(make_facts(values, f'`{path.name}`'), config)}\n"
 
 
 def main() -> None:
     """Renders every card."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     for path in sorted(FOLDER.glob("*.yaml")):
         path.with_suffix(".md").write_text(render(path), encoding="utf-8")
         print(path.with_suffix(".md"))

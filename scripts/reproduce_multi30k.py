@@ -8,19 +8,20 @@ DIR of `--data` holds train, val, test_2016_flickr, test_2017_flickr and test_20
 files of https://github.com/multi30k/dataset. The recipes are in scripts/recipes/.
 
 Started again with the same arguments it goes on where it was stopped: what is finished is kept, and training resumes
-from its last checkpoint. With another direction, recipe or seed it stops. In the folder of `--output` are then:
-`model/` with the run, `hypotheses/`, scores.json, curves.png, and the model card card.md with its facts in card.yaml,
-as model_cards/ holds them.
+from its last checkpoint. With others it stops. In the folder of `--output` are then: `model/` with the run,
+`hypotheses/`, scores.json, curves.png, and the model card card.md with its facts in card.yaml, as model_cards/ holds
+them.
 
 Two scores that must not be mixed: `bleu` is cased, detokenised sacreBLEU (13a); `bleu_tok_lc` is BLEU of lower-cased
 text with normalised punctuation, tokenised by Moses' rules (sacremoses), the convention of most papers on this corpus.
 A recipe with `text: lc.norm.tok` trains on such text too, as those papers do, and then has no cased score.
 
-A recipe with `start_from` trains the model of another recipe further, which is made first, in a folder of its name in
-that of `--output`; a finished run that is put there is taken as it is.
+A recipe with `start_from` trains the model of another recipe further, which is made first, by that recipe alone, in a
+folder of its name in that of `--output`; a finished run that is put there is taken as it is.
 """
 
 import argparse
+import hashlib
 import json
 import shlex
 import sys
@@ -31,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from huggingface_hub.errors import StrictDataclassError
 from run_arguments import keep_arguments, write_lines
 from sacrebleu.metrics.bleu import BLEU
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
@@ -38,10 +40,11 @@ from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
 
 from hf_seq2seq import Seq2SeqTransformerConfig, Translator
 from hf_seq2seq.commands.main import main as run_command
-from hf_seq2seq.data import read_lines
+from hf_seq2seq.data import load_parallel, read_lines
 from hf_seq2seq.hub import CardFacts
 from hf_seq2seq.hub.card import FACTS_FILE, make_card, read_facts
 from hf_seq2seq.inspection import draw_training_curves, training_curves, write_view
+from hf_seq2seq.training.arguments import parse_arguments as parse_train_arguments
 from hf_seq2seq.training.metrics import score
 
 
@@ -55,6 +58,11 @@ SETS = {
     "Test2017": "test_2017_flickr",
     "MSCOCO": "test_2017_mscoco",
 }
+# Options of `train` that are not the user's to give here.
+OWN_OPTIONS = ("train_source", "train_target", "validation_source", "validation_target", "output_dir", "dry_run")
+
+Pairs = tuple[list[str], list[str]]
+Files = dict[str, list[Path]]  # the source and the target file of each part
 
 
 def lower_and_tokenize(lines: Sequence[str], language: str) -> list[str]:
@@ -69,69 +77,85 @@ def read_recipe(name: str) -> dict[str, Any]:
     return recipe
 
 
-def prepare(
-    data: Path, output: Path, parts: Sequence[str], languages: Sequence[str], *, is_tokenized: bool
-) -> dict[str, list[Path]]:
-    """Writes each part's two sides as plain text, stripped: in the raw files some lines end in white space.
+def read_raw(data: Path, files: Files, languages: Sequence[str], *, is_tokenized: bool) -> dict[str, Pairs]:
+    """Returns the two sides of each part, stripped: in the raw files some lines end in white space.
 
     Args:
         data: The folder with the raw files.
-        output: The folder of the run.
-        parts: The names of the raw files without the language.
+        files: The files that are to be made of them.
         languages: Of source and target.
         is_tokenized: Whether text is to be lower-cased and tokenized.
 
-    Returns:
-        For each part its source and its target file.
+    Raises:
+        OSError: If a file is missing or cannot be read, **or**
+        ValueError: If it is damaged, or the sides of a part have different numbers of lines.
     """
-    files: dict[str, list[Path]] = {}
-    for part in parts:
-        files[part] = [output / "data" / f"{part}.{language}" for language in languages]
-        for file, language in zip(files[part], languages, strict=True):
-            if not file.exists():
-                lines = [line.strip() for line in read_lines(data / f"{file.name}.gz")]
-                write_lines(file, lower_and_tokenize(lines, language) if is_tokenized else lines)
-    return files
+    texts: dict[str, Pairs] = {}
+    for part, sides in files.items():
+        pairs = list(load_parallel(*(data / f"{file.name}.gz" for file in sides), streaming=True))
+        source, target = ([pair[side].strip() for pair in pairs] for side in ("source", "target"))
+        if is_tokenized:
+            source, target = (lower_and_tokenize(*side) for side in zip((source, target), languages, strict=True))
+        texts[part] = source, target
+    return texts
 
 
-def train(settings: dict[str, Any], files: dict[str, list[Path]], output: Path, further: Sequence[str]) -> None:
-    """Runs `hf-seq2seq train`, or goes on with its run; ends this process where it fails or is stopped."""
-    config = output / "train.yaml"
-    write_lines(config, yaml.safe_dump(settings, sort_keys=False).splitlines())
-    sides = [
-        (f"--{name}_{side}", str(file))
-        for name, part in (("train", "train"), ("validation", SETS[VALIDATION]))
-        for side, file in zip(("source", "target"), files[part], strict=True)
-    ]
-    command = ["train", str(config), "--output_dir", str(output / "model")]
-    try:
-        run_command([*command, *(word for pair in sides for word in pair), *further])
-    except SystemExit as end:
-        if end.code:
-            raise
+def train_commands(name: str, seed: int, files: Files, output: Path, further: Sequence[str]) -> list[list[str]]:
+    """Returns the commands that train a recipe's model, the last one in `output/model`.
 
+    Where the recipe starts from another's model, the command that trains that one in a folder beside it is the first.
 
-def train_recipe(name: str, seed: int, files: dict[str, list[Path]], output: Path, further: Sequence[str]) -> None:
-    """Trains a recipe's model in `output/model`; first, in a folder beside it, the one that the recipe starts from."""
+    Raises:
+        ValueError: If one of the further options is unknown or wrong, or not the user's to give.
+    """
     recipe = read_recipe(name)
-    settings = recipe["train"] | {"seed": seed}
+    settings, commands = recipe["train"] | {"seed": seed}, []
     if "start_from" in recipe:
         start = output / recipe["start_from"]
-        train_recipe(recipe["start_from"], seed, files, start, ())
+        commands = train_commands(recipe["start_from"], seed, files, start, ())
         settings["model_name_or_path"] = str((start / "model").resolve())
-    train(settings, files, output, further)
+    settings["output_dir"] = str(output / "model")
+    for kind, part in (("train", "train"), ("validation", SETS[VALIDATION])):
+        settings |= {f"{kind}_{side}": str(file) for side, file in zip(("source", "target"), files[part], strict=True)}
+    for option in further:
+        field = option.partition("=")[0].lstrip("-").replace("-", "_")
+        if option.startswith("--") and field in OWN_OPTIONS:
+            raise ValueError(f"`{field}` must be left to this script, but is given. Leave it out.")
+    command = [word for field, value in settings.items() for word in (f"--{field}", str(value))] + [*further]
+    try:
+        parse_train_arguments(command)
+    except StrictDataclassError as error:  # which wraps what its check raised in lines of its own
+        raise ValueError(str(error.__cause__)) from None
+    return [*commands, ["train", *command]]
 
 
-def translate(model: Path, sources: dict[str, list[str]], options: dict[str, Any], folder: Path) -> None:
-    """Writes the translations of each set that has none yet."""
-    missing = [name for name in sources if not (folder / f"{name}.txt").exists()]
-    if not missing:
-        return
-    translator = Translator.from_pretrained(model)
-    for name in missing:
-        lines = sources[name]
-        translations = list(tqdm(translator.stream(lines, **options), name, total=len(lines), unit=" sentences"))
-        write_lines(folder / f"{name}.txt", translations)
+def train(commands: Sequence[Sequence[str]]) -> None:
+    """Runs each command, or goes on with its run; ends this process where one fails or is stopped."""
+    for command in commands:
+        try:
+            run_command(command)
+        except SystemExit as end:
+            if end.code:
+                raise
+
+
+def translate(model: Path, sources: dict[str, list[str]], search: dict[str, Any], folder: Path) -> None:
+    """Writes the translations of each set, but where there are those of this model, search and source already."""
+    weights = hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()
+    translator = None
+    for name, lines in sources.items():
+        made_from = json.dumps([weights, search, lines])
+        file, mark = folder / f"{name}.txt", folder / f"{name}.sha256"
+        if file.exists() and mark.exists() and mark.read_text().strip() == _checksum(made_from, file):
+            continue
+        translator = translator or Translator.from_pretrained(model)
+        translations = tqdm(translator.stream(lines, **search), name, total=len(lines), unit=" sentences")
+        write_lines(file, list(translations))
+        write_lines(mark, [_checksum(made_from, file)])
+
+
+def _checksum(made_from: str, file: Path) -> str:
+    return hashlib.sha256(made_from.encode() + file.read_bytes()).hexdigest()
 
 
 def score_tok_lc(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
@@ -179,8 +203,8 @@ def describe(
         ),
         source_languages=[source],
         target_languages=[target],
-        data="the 29,000 training pairs of [Multi30k](https://github.com/multi30k/dataset), task 1, and no other "
-        "data. The settings were chosen on its 1,014 validation pairs alone.",
+        data="the training pairs of [Multi30k](https://github.com/multi30k/dataset), task 1, and no other data. The "
+        "settings were chosen on its validation pairs alone.",
         data_license="that of Flickr30k: non-commercial research and education",
         command=shlex.join([*command, *further]),
         scores=[_score_of_card(name, found) for name, found in scores.items()],
@@ -202,8 +226,8 @@ def write_card(facts: CardFacts, model: Path, output: Path) -> None:
     base = Seq2SeqTransformerConfig.from_paper("base")
     names = [name for name in Seq2SeqTransformerConfig.__annotations__ if name in config.__dataclass_fields__]
     differences = {name: getattr(config, name) for name in names if getattr(config, name) != getattr(base, name)}
-    (output / "card.yaml").write_text(facts.to_yaml() + yaml.safe_dump({"config": differences}), encoding="utf-8")
-    (output / "card.md").write_text(str(make_card(facts, config)), encoding="utf-8")
+    write_lines(output / "card.yaml", [facts.to_yaml() + yaml.safe_dump({"config": differences}).rstrip()])
+    write_lines(output / "card.md", [str(make_card(facts, config))])
 
 
 def table(scores: dict[str, Any]) -> str:
@@ -226,7 +250,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> tuple[argparse.Namespace
     add("--direction", choices=("en-de", "de-en"), default="en-de", help="source and target language")
     recipes = sorted(path.stem.removeprefix("multi30k_") for path in RECIPES.glob("multi30k_*.yaml"))
     add("--recipe", choices=recipes, default="small", help="size and settings (default small)")
-    add("--validation-only", action="store_true", help="translate and score the validation pairs, and no test set")
+    add("--validation-only", action="store_true", help="leave out the test sets that have no translations yet")
     add("--seed", type=int, default=1, help="of weights, dropout and the order of batches (default 1)")
     return parser.parse_known_args(arguments)
 
@@ -234,27 +258,35 @@ def parse_arguments(arguments: Sequence[str] | None) -> tuple[argparse.Namespace
 def main(arguments: Sequence[str] | None = None) -> None:
     """Goes through all steps; each is left out where it is done."""
     options, further = parse_arguments(arguments)
-    recipe = read_recipe(options.recipe)
-    languages, hypotheses = options.direction.split("-"), options.output / "hypotheses"
-    given = {name: getattr(options, name) for name in ("direction", "recipe", "seed")}
-    # `train` says itself which options it would not go on with.
-    keep_arguments(options.output, given | {"options": shlex.join(further)}, free=("options",))
+    output, recipe = options.output, read_recipe(options.recipe)
+    languages, hypotheses = options.direction.split("-"), output / "hypotheses"
     # A test set that was translated once stays in the scores.
     left_out = {name for name in SETS if options.validation_only and not (hypotheses / f"{name}.txt").exists()}
     sets = {name: part for name, part in SETS.items() if name == VALIDATION or name not in left_out}
+    files = {part: [output / "data" / f"{part}.{side}" for side in languages] for part in ("train", *sets.values())}
     is_tokenized = recipe.get("text") == TOKENIZED
-    files = prepare(options.data, options.output, ["train", *sets.values()], languages, is_tokenized=is_tokenized)
-    train_recipe(options.recipe, options.seed, files, options.output, further)
-    sources, references = (
-        {name: list(read_lines(files[part][side])) for name, part in sets.items()} for side in (0, 1)
-    )
-    translate(options.output / "model", sources, recipe["translate"], hypotheses)
+
+    # All that can be wrong is looked for before anything is made.
+    commands = train_commands(options.recipe, options.seed, files, output, further)
+    texts = read_raw(options.data, files, languages, is_tokenized=is_tokenized)
+    given = {name: getattr(options, name) for name in ("direction", "recipe", "seed")} | {
+        "options": shlex.join(further)
+    }
+    keep_arguments(output, given, is_begun=any(output.glob("**/model.safetensors")))
+
+    for part, sides in texts.items():
+        for file, lines in zip(files[part], sides, strict=True):
+            write_lines(file, lines)
+    train(commands)
+    sources, references = ({name: texts[part][side] for name, part in sets.items()} for side in (0, 1))
+    translate(output / "model", sources, recipe["translate"], hypotheses)
     scores = score_all(references, hypotheses, languages[1], is_tokenized=is_tokenized)
-    (options.output / SCORES_FILE).write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
-    write_view(training_curves(options.output / "model"), draw_training_curves, options.output / "curves.png")
-    facts = describe(options, options.output / "model", scores, recipe.get("start_from"), further)
-    write_card(facts, options.output / "model", options.output)
+    write_lines(output / SCORES_FILE, [json.dumps(scores, indent=2)])
     print(table(scores))
+    write_card(
+        describe(options, output / "model", scores, recipe.get("start_from"), further), output / "model", output
+    )
+    write_view(training_curves(output / "model"), draw_training_curves, output / "curves.png")
 
 
 if __name__ == "__main__":
@@ -262,3 +294,6 @@ if __name__ == "__main__":
         main()
     except (ValueError, OSError) as error:
         sys.exit(f"Error: {error}")
+    except KeyboardInterrupt:
+        print("\nStopped. The same command goes on.", file=sys.stderr)
+        sys.exit(130)

@@ -16,15 +16,17 @@ wrong, has a row too, with what there is of it. The columns:
 
 import argparse
 import csv
+import io
 import json
 import statistics
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 from reproduce_multi30k import SCORES_FILE, SETS, read_recipe
-from run_arguments import ARGUMENTS_FILE
+from run_arguments import ARGUMENTS_FILE, read_arguments, write_lines
 from transformers import TrainerState
 
 from hf_seq2seq.hub.card import FACTS_FILE
@@ -45,20 +47,27 @@ Row = dict[str, Any]
 
 def describe_run(folder: Path) -> Row:
     """Returns the row of a run, which says little of one that ended before its first checkpoint."""
-    row: Row = {"run": folder.name} | json.loads((folder / ARGUMENTS_FILE).read_text(encoding="utf-8"))
-    checkpoint = last_whole_checkpoint(folder / "model")
-    if checkpoint is None:
-        return row
-    state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
-    row["parameters"] = load_model(checkpoint).num_parameters()
-    row |= {"epochs": round(state.epoch or 0, 2), "updates": state.global_step}
-    row |= describe_speed(state, folder / "model" / FACTS_FILE)
-    row |= {} if "text" in read_recipe(row["recipe"]) else describe_evaluations(state)
-    scores = folder / SCORES_FILE
-    found = json.loads(scores.read_text(encoding="utf-8")) if scores.exists() else {}
-    for name, values in found.items():
-        row |= {f"{name} {kind}": f"{values[key]:.2f}" for kind, key in SCORES.items() if key in values}
-    return row
+    row: Row = {"run": folder.resolve().name} | read_arguments(folder)
+    model = folder / "model"
+    checkpoint = last_whole_checkpoint(model)
+    if checkpoint is not None:
+        state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+        row["parameters"] = load_model(checkpoint).num_parameters()
+        row |= {"epochs": round(state.epoch or 0, 2), "updates": state.global_step}
+        row |= describe_speed(state, model / FACTS_FILE)
+        row |= {} if "text" in read_recipe(row["recipe"]) else describe_evaluations(state)
+    return row | describe_scores(folder / SCORES_FILE)
+
+
+def describe_scores(file: Path) -> Row:
+    """Returns the scores of averaged weights by beam search, if there are any yet."""
+    found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return {
+        f"{name} {kind}": f"{values[key]:.2f}"
+        for name, values in found.items()
+        for kind, key in SCORES.items()
+        if key in values
+    }
 
 
 def describe_speed(state: TrainerState, facts: Path) -> Row:
@@ -88,10 +97,11 @@ def add_rows(rows: Sequence[Row], table: Path) -> None:
         with table.open(encoding="utf-8", newline="") as file:
             by_name = {row["run"]: row for row in csv.DictReader(file)}
     by_name |= {row["run"]: row for row in rows}
-    with table.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(by_name[name] for name in sorted(by_name))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(by_name[name] for name in sorted(by_name))
+    write_lines(table, text.getvalue().splitlines())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -100,9 +110,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="DIR", help="the folder of a run; others are left out")
     parser.add_argument("--table", type=Path, default=TABLE, help="the table (default model_cards/multi30k_runs.csv)")
     options = parser.parse_args(arguments)
-    runs = [folder for folder in options.runs if (folder / ARGUMENTS_FILE).exists()]
+    runs = [
+        folder for folder in options.runs if (folder / ARGUMENTS_FILE).exists() and "recipe" in read_arguments(folder)
+    ]
     add_rows([describe_run(folder) for folder in runs], options.table)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (ValueError, OSError) as error:
+        sys.exit(f"Error: {error}")

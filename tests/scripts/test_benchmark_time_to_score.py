@@ -79,3 +79,10 @@ def test_a_run_with_another_seed_is_an_error(command: list[str], tmp_path: Path)
     main([*command, "--max-epochs", "1", "--models", "ours-pre-norm"])
     with pytest.raises(ValueError, match=r"`seed` must be 1 as in the run that .* holds, but is 2 instead"):
         main([*command, "--max-epochs", "1", "--models", "ours-pre-norm", "--seed", "2"])
+
+
+def test_validation_sides_of_different_lengths_are_an_error(command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "longer").write_text("word\n" * 61)
+    longer = ["--validation", str(tmp_path / "source"), str(tmp_path / "longer")]
+    with pytest.raises(ValueError, match=r"source has 60 and .*longer has 61 instead"):
+        main([*command, *longer])

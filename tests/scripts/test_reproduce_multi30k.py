@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import reproduce_multi30k
@@ -96,23 +97,94 @@ def test_settings_are_chosen_without_a_look_at_the_test_sets(data: Path, tmp_pat
         ("--direction", "de-en", "`direction` must be 'en-de' as in the run that .* holds, but is 'de-en' instead"),
         ("--recipe", "tiny", "`recipe` must be 'small' as in"),
         ("--seed", "2", "`seed` must be 1 as in"),
+        ("--d_model", "16", "`options` must be '' as in .* but is '--d_model 16' instead"),
     ],
 )
 def test_a_folder_with_another_run_is_an_error(
     option: str, value: str, message: str, data: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "arguments.json").write_text('{"direction": "en-de", "recipe": "small", "seed": 1}')
+    given = '{"direction": "en-de", "recipe": "small", "seed": 1, "options": ""}'
+    checkpoint = tmp_path / "out" / "model" / "checkpoint-1"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "model.safetensors").touch()
+    (tmp_path / "out" / "arguments.json").write_text(given)
     with pytest.raises(ValueError, match=message):
         main(["--data", str(data), "--output", str(tmp_path / "out"), option, value])
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["arguments.json"]
+    assert (tmp_path / "out" / "arguments.json").read_text() == given
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["arguments.json", "model"]
+
+    (tmp_path / "out" / "arguments.json").write_text("{")
+    with pytest.raises(ValueError, match=r"arguments.json` must hold what the run was given, as JSON, but does not"):
+        main(["--data", str(data), "--output", str(tmp_path / "out")])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--recipe best --learnig_rate 1", "`learnig_rate` in the command line must be a field"),
+        ("--output-dir elsewhere", "`output_dir` must be left to this script, but is given"),
+        ("--learning_rate", "expected one argument"),
+        ("--d_model 7", "^`d_model` must be a multiple of `encoder_attention_heads`"),
+    ],
+)
+def test_wrong_options_are_found_before_anything_is_made(
+    options: str, message: str, data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        main(["--data", str(data), "--output", str(tmp_path / "out"), *options.split()])
+    assert not (tmp_path / "out").exists()
+
+
+def test_raw_files_are_checked_before_anything_is_made(data: Path, tmp_path: Path) -> None:
+    file = data / "test_2016_flickr.de.gz"
+    file.write_bytes(gzip.compress(b"Ein Hund\n"))
+    with pytest.raises(ValueError, match=r"raw/test_2016_flickr.en.gz has 12 and .*raw/test_2016_flickr.de.gz has 1 "):
+        main(["--data", str(data), "--output", str(tmp_path / "out")])
+    file.unlink()
+    with pytest.raises(FileNotFoundError, match=r"test_2016_flickr.de.gz` must be a file, but does not exist"):
+        main(["--data", str(data), "--output", str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_run_that_fails_ends_the_script(data: Path, tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as end:
-        main(["--data", str(data), "--output", str(tmp_path / "out"), "--no_such_option", "1"])
-    assert end.value.code not in (0, None)
+        main(["--data", str(data), "--output", str(tmp_path / "out"), "--bpe_dropout", "2"])
+    assert end.value.code == 1
     assert not (tmp_path / "out" / "hypotheses").exists()
+
+
+def test_translations_are_made_anew_where_they_are_not_these(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    class Shouter:
+        @classmethod
+        def from_pretrained(cls, folder: Path) -> "Shouter":
+            return cls()
+
+        def stream(self, lines: list[str], beam_size: int) -> list[str]:
+            made.append(f"{lines} {beam_size}")
+            return [line.upper() for line in lines]
+
+    monkeypatch.setattr(reproduce_multi30k, "Translator", Shouter)
+    weights, folder = tmp_path / "model.safetensors", tmp_path / "hypotheses"
+    weights.write_bytes(b"weights")
+    sources = {"one": ["a", "b"], "two": ["c"]}
+
+    def num_made(**changed: Any) -> int:
+        made.clear()
+        reproduce_multi30k.translate(tmp_path, sources | changed, {"beam_size": 4}, folder)
+        return len(made)
+
+    assert num_made() == 2
+    assert num_made() == 0
+    assert num_made(two=["d"]) == 1
+    (folder / "one.txt").write_text("A\n")  # a copy that was cut short
+    assert num_made(two=["d"]) == 1
+    assert (folder / "one.txt").read_text() == "A\nB\n"
+    weights.write_bytes(b"others")
+    assert num_made(two=["d"]) == 2
+    reproduce_multi30k.translate(tmp_path, {"two": ["d"]}, {"beam_size": 5}, folder)
+    assert made[-1] == "['d'] 5"
 
 
 def test_text_is_lowered_normalised_and_tokenized_as_in_the_corpus() -> None:

@@ -2,8 +2,10 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
+import pytest
 import yaml
 from reference.tiny_models import tiny_model
 from tabulate_multi30k import describe_run, main
@@ -53,8 +55,10 @@ def test_a_run_that_ended_before_its_first_checkpoint_has_a_row(tmp_path: Path) 
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "arguments.json").write_text('{"direction": "de-en", "recipe": "tiny"}')
     (tmp_path / "no_run").mkdir()
+    (tmp_path / "other_run").mkdir()
+    (tmp_path / "other_run" / "arguments.json").write_text('{"train": ["a", "b"]}')
     table = tmp_path / "table.csv"
-    main([str(tmp_path / "bad"), str(tmp_path / "no_run"), "--table", str(table)])
+    main([str(tmp_path / "bad"), str(tmp_path / "no_run"), str(tmp_path / "other_run"), "--table", str(table)])
     with table.open(newline="") as file:
         (row,) = csv.DictReader(file)
     assert {name: value for name, value in row.items() if value} == {
@@ -62,6 +66,26 @@ def test_a_run_that_ended_before_its_first_checkpoint_has_a_row(tmp_path: Path) 
         "direction": "de-en",
         "recipe": "tiny",
     }
+
+
+def test_scores_stay_where_the_checkpoints_are_gone(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", is_finished=True)
+    shutil.rmtree(run / "model" / "checkpoint-24")
+    assert describe_run(run)["validation 13a"] == "33.33"
+
+
+def test_a_damaged_run_leaves_the_table_as_it_is(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    runs = [make_run(tmp_path / name, is_finished=True) for name in ("a", "b")]
+    main([str(runs[0]), "--table", str(table)])
+    before = table.read_text()
+    (runs[1] / "arguments.json").write_text("[1]")
+    with pytest.raises(ValueError, match="must hold what the run was given"):
+        main([str(runs[1]), "--table", str(table)])
+    (runs[1] / "arguments.json").write_text('{"recipe": "small", "no_column": 1}')
+    with pytest.raises(ValueError, match="no_column"):
+        main([str(runs[1]), "--table", str(table)])
+    assert table.read_text() == before
 
 
 def test_greedy_scores_of_lower_cased_text_are_left_out(tmp_path: Path) -> None:
