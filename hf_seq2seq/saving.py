@@ -12,6 +12,8 @@ import psutil
 
 PathLike = str | os.PathLike[str]
 
+UNFINISHED = ".unfinished"  # ends the name of a file while it is written
+
 
 def check_new_folder(folder: PathLike) -> None:
     """Checks that there is nothing yet in a folder.
@@ -55,6 +57,23 @@ def new_folder(folder: PathLike) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
+
+
+def write_text(file: PathLike, text: str) -> None:
+    """Writes a file whole or not at all, in a folder that is made.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    path = Path(file)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f"{path.name}{UNFINISHED}")
+    try:
+        with writing(path):
+            unfinished.write_text(text, encoding="utf-8")
+            unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -30,12 +30,13 @@ from benchmark_report import markdown
 from benchmark_run import Settings, make_trainer
 from benchmark_training import load_corpus, tell
 from datasets import Dataset
-from run_arguments import keep_arguments, write_lines
+from run_arguments import keep_arguments
 from sacrebleu.metrics.bleu import BLEU
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from hf_seq2seq.data import TokenBudgetBatchSampler, load_parallel
 from hf_seq2seq.inference.search import Ids
+from hf_seq2seq.saving import write_text
 from hf_seq2seq.training.checkpoints import last_whole_checkpoint
 
 
@@ -110,7 +111,7 @@ class ScoreMeter(TrainerCallback):
         bleu = greedy_bleu(kwargs["model"], self.corpus)
         before = self.epochs[-1].seconds if self.epochs else 0.0
         self.epochs.append(Epoch(round(state.epoch or 0), before + seconds, bleu))
-        write_lines(self.file, [json.dumps([asdict(epoch) for epoch in self.epochs], indent=2)])
+        write_text(self.file, json.dumps([asdict(epoch) for epoch in self.epochs], indent=2) + "\n")
         tell(f"{self.file.stem}, epoch {len(self.epochs)}: BLEU {bleu:.2f} after {(before + seconds) / 60:.1f} min")
         control.should_save = True
         control.should_training_stop |= bleu >= self.wanted
@@ -135,7 +136,8 @@ def train_to_score(name: str, options: argparse.Namespace, corpus: Corpus) -> li
     done = json.loads((checkpoint / "trainer_state.json").read_text())["epoch"] if checkpoint else 0
     epochs = [Epoch(**values) for values in json.loads(file.read_text())] if checkpoint else []
     meter = ScoreMeter(file, [epoch for epoch in epochs if epoch.epoch <= round(done)], options.score, corpus)
-    if meter.epochs and (meter.epochs[-1].bleu >= options.score or meter.epochs[-1].epoch >= options.max_epochs):
+    is_reached = any(epoch.bleu >= options.score for epoch in meter.epochs)
+    if is_reached or len(meter.epochs) >= options.max_epochs:
         return up_to_score(meter.epochs, options)
     kind, sizes = RUNS[name]
     batches = len(TokenBudgetBatchSampler.from_dataset(corpus.train, TOKENS_PER_BATCH))
@@ -147,7 +149,8 @@ def train_to_score(name: str, options: argparse.Namespace, corpus: Corpus) -> li
         corpus.train,
         corpus.tokenizer,
         seed=options.seed,
-        max_steps=options.max_epochs * batches,
+        max_steps=-1,
+        num_train_epochs=options.max_epochs,
         output_dir=str(folder),
         save_strategy="no",  # but for what the meter asks for
         save_total_limit=1,
@@ -163,7 +166,7 @@ def train_to_score(name: str, options: argparse.Namespace, corpus: Corpus) -> li
 def up_to_score(epochs: Sequence[Epoch], options: argparse.Namespace) -> list[Epoch]:
     """Returns the epochs up to the first that reaches the score, or to the last that is wanted."""
     wanted = epochs[: options.max_epochs]
-    number = next((epoch.epoch for epoch in wanted if epoch.bleu >= options.score), len(wanted))
+    number = next((number for number, epoch in enumerate(wanted, 1) if epoch.bleu >= options.score), len(wanted))
     return list(wanted[:number])
 
 
@@ -217,7 +220,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Trains each model in turn and writes what was measured."""
     options = parse_arguments(arguments)
     files = {name: [str(Path(file).resolve()) for file in getattr(options, name)] for name in ("train", "validation")}
-    keep_arguments(options.output, files | {"seed": options.seed, "threads": options.threads})
+    is_begun = any(options.output.glob("checkpoints/*/checkpoint-*"))
+    keep_arguments(options.output, files | {"seed": options.seed, "threads": options.threads}, is_begun=is_begun)
     torch.set_num_threads(options.threads)
     corpus = Corpus.load(tuple(options.train), tuple(options.validation), SIZES.vocab_size)
     results = {name: train_to_score(name, options, corpus) for name in options.models}

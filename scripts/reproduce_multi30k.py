@@ -17,7 +17,7 @@ text with normalised punctuation, tokenised by Moses' rules (sacremoses), the co
 A recipe with `text: lc.norm.tok` trains on such text too, as those papers do, and then has no cased score.
 
 A recipe with `start_from` trains the model of another recipe further, which is made first, by that recipe alone, in a
-folder of its name in that of `--output`; a finished run that is put there is taken as it is.
+folder of its name in that of `--output`; a finished run of that recipe and seed that is put there is taken as it is.
 """
 
 import argparse
@@ -25,7 +25,7 @@ import hashlib
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -33,7 +33,7 @@ from typing import Any
 
 import yaml
 from huggingface_hub.errors import StrictDataclassError
-from run_arguments import keep_arguments, write_lines
+from run_arguments import keep_arguments
 from sacrebleu.metrics.bleu import BLEU
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
@@ -44,7 +44,9 @@ from hf_seq2seq.data import load_parallel, read_lines
 from hf_seq2seq.hub import CardFacts
 from hf_seq2seq.hub.card import FACTS_FILE, make_card, read_facts
 from hf_seq2seq.inspection import draw_training_curves, training_curves, write_view
+from hf_seq2seq.saving import write_text
 from hf_seq2seq.training.arguments import parse_arguments as parse_train_arguments
+from hf_seq2seq.training.arguments import to_options
 from hf_seq2seq.training.metrics import score
 
 
@@ -59,7 +61,10 @@ SETS = {
     "MSCOCO": "test_2017_mscoco",
 }
 # Options of `train` that are not the user's to give here.
-OWN_OPTIONS = ("train_source", "train_target", "validation_source", "validation_target", "output_dir", "dry_run")
+OWN_OPTIONS = {
+    *("train_source", "train_target", "train_file", "dataset_name", "validation_source", "validation_target"),
+    *("validation_file", "streaming", "model_name_or_path", "output_dir", "push_to_hub", "dry_run"),
+}
 
 Pairs = tuple[list[str], list[str]]
 Files = dict[str, list[Path]]  # the source and the target file of each part
@@ -74,6 +79,9 @@ def lower_and_tokenize(lines: Sequence[str], language: str) -> list[str]:
 def read_recipe(name: str) -> dict[str, Any]:
     """Returns a recipe's settings for `train` and for `translate`."""
     recipe: dict[str, Any] = yaml.safe_load((RECIPES / f"multi30k_{name}.yaml").read_text(encoding="utf-8"))
+    text = recipe.get("text", TOKENIZED)
+    if text != TOKENIZED:
+        raise ValueError(f"`text` of recipe {name} must be {TOKENIZED!r} or left out, but is {text!r} instead.")
     return recipe
 
 
@@ -121,11 +129,11 @@ def train_commands(name: str, seed: int, files: Files, output: Path, further: Se
         field = option.partition("=")[0].lstrip("-").replace("-", "_")
         if option.startswith("--") and field in OWN_OPTIONS:
             raise ValueError(f"`{field}` must be left to this script, but is given. Leave it out.")
-    command = [word for field, value in settings.items() for word in (f"--{field}", str(value))] + [*further]
+    command = [*to_options(settings), *further]
     try:
         parse_train_arguments(command)
     except StrictDataclassError as error:  # which wraps what its check raised in lines of its own
-        raise ValueError(str(error.__cause__)) from None
+        raise ValueError(str(error.__cause__ or error)) from None
     return [*commands, ["train", *command]]
 
 
@@ -146,16 +154,20 @@ def translate(model: Path, sources: dict[str, list[str]], search: dict[str, Any]
     for name, lines in sources.items():
         made_from = json.dumps([weights, search, lines])
         file, mark = folder / f"{name}.txt", folder / f"{name}.sha256"
-        if file.exists() and mark.exists() and mark.read_text().strip() == _checksum(made_from, file):
+        if file.exists() and mark.exists() and mark.read_text() == _checksum(made_from, file):
             continue
         translator = translator or Translator.from_pretrained(model)
         translations = tqdm(translator.stream(lines, **search), name, total=len(lines), unit=" sentences")
-        write_lines(file, list(translations))
-        write_lines(mark, [_checksum(made_from, file)])
+        write_text(file, _to_text(translations))
+        write_text(mark, _checksum(made_from, file))
 
 
 def _checksum(made_from: str, file: Path) -> str:
     return hashlib.sha256(made_from.encode() + file.read_bytes()).hexdigest()
+
+
+def _to_text(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
 
 
 def score_tok_lc(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
@@ -187,7 +199,7 @@ def describe(
     options: argparse.Namespace, folder: Path, scores: dict[str, Any], start: str | None, further: Sequence[str]
 ) -> CardFacts:
     """Returns the facts of the model's card: what the run left, and what this script knows."""
-    command = ["scripts/reproduce_multi30k.sh", "--data", "multi30k", "--output", options.output.name]
+    command = ["scripts/reproduce_multi30k.sh", "--data", "multi30k", "--output", options.output.resolve().name]
     for name in ("direction", "recipe", "seed"):
         command += [f"--{name}", str(getattr(options, name))]
     source, target = options.direction.split("-")
@@ -203,8 +215,7 @@ def describe(
         ),
         source_languages=[source],
         target_languages=[target],
-        data="the training pairs of [Multi30k](https://github.com/multi30k/dataset), task 1, and no other data. The "
-        "settings were chosen on its validation pairs alone.",
+        data="the training pairs of [Multi30k](https://github.com/multi30k/dataset), task 1, and no other data.",
         data_license="that of Flickr30k: non-commercial research and education",
         command=shlex.join([*command, *further]),
         scores=[_score_of_card(name, found) for name, found in scores.items()],
@@ -226,8 +237,8 @@ def write_card(facts: CardFacts, model: Path, output: Path) -> None:
     base = Seq2SeqTransformerConfig.from_paper("base")
     names = [name for name in Seq2SeqTransformerConfig.__annotations__ if name in config.__dataclass_fields__]
     differences = {name: getattr(config, name) for name in names if getattr(config, name) != getattr(base, name)}
-    write_lines(output / "card.yaml", [facts.to_yaml() + yaml.safe_dump({"config": differences}).rstrip()])
-    write_lines(output / "card.md", [str(make_card(facts, config))])
+    write_text(output / "card.yaml", facts.to_yaml() + yaml.safe_dump({"config": differences}))
+    write_text(output / "card.md", f"{make_card(facts, config)}\n")
 
 
 def table(scores: dict[str, Any]) -> str:
@@ -250,7 +261,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> tuple[argparse.Namespace
     add("--direction", choices=("en-de", "de-en"), default="en-de", help="source and target language")
     recipes = sorted(path.stem.removeprefix("multi30k_") for path in RECIPES.glob("multi30k_*.yaml"))
     add("--recipe", choices=recipes, default="small", help="size and settings (default small)")
-    add("--validation-only", action="store_true", help="leave out the test sets that have no translations yet")
+    add("--validation-only", action="store_true", help="leave out the test sets")
     add("--seed", type=int, default=1, help="of weights, dropout and the order of batches (default 1)")
     return parser.parse_known_args(arguments)
 
@@ -260,28 +271,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options, further = parse_arguments(arguments)
     output, recipe = options.output, read_recipe(options.recipe)
     languages, hypotheses = options.direction.split("-"), output / "hypotheses"
-    # A test set that was translated once stays in the scores.
-    left_out = {name for name in SETS if options.validation_only and not (hypotheses / f"{name}.txt").exists()}
-    sets = {name: part for name, part in SETS.items() if name == VALIDATION or name not in left_out}
+    sets = {name: part for name, part in SETS.items() if name == VALIDATION or not options.validation_only}
     files = {part: [output / "data" / f"{part}.{side}" for side in languages] for part in ("train", *sets.values())}
     is_tokenized = recipe.get("text") == TOKENIZED
 
-    # All that can be wrong is looked for before anything is made.
+    # What can be wrong is looked for before hours are spent.
     commands = train_commands(options.recipe, options.seed, files, output, further)
     texts = read_raw(options.data, files, languages, is_tokenized=is_tokenized)
     given = {name: getattr(options, name) for name in ("direction", "recipe", "seed")} | {
         "options": shlex.join(further)
     }
-    keep_arguments(output, given, is_begun=any(output.glob("**/model.safetensors")))
+    keep_arguments(output, given, is_begun=any((output / "model").glob("**/model.safetensors")))
 
     for part, sides in texts.items():
-        for file, lines in zip(files[part], sides, strict=True):
-            write_lines(file, lines)
+        for file, text in zip(files[part], map(_to_text, sides), strict=True):
+            if not file.exists() or file.read_bytes() != text.encode():  # by its date `train` sees whether it changed
+                write_text(file, text)
     train(commands)
     sources, references = ({name: texts[part][side] for name, part in sets.items()} for side in (0, 1))
     translate(output / "model", sources, recipe["translate"], hypotheses)
     scores = score_all(references, hypotheses, languages[1], is_tokenized=is_tokenized)
-    write_lines(output / SCORES_FILE, [json.dumps(scores, indent=2)])
+    write_text(output / SCORES_FILE, f"{json.dumps(scores, indent=2)}\n")
     print(table(scores))
     write_card(
         describe(options, output / "model", scores, recipe.get("start_from"), further), output / "model", output

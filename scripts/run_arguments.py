@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from hf_seq2seq.saving import write_text
+
 
 ARGUMENTS_FILE = "arguments.json"
 
@@ -26,7 +28,7 @@ def keep_arguments(folder: Path, given: dict[str, Any], *, is_begun: bool = True
                 f"`{name}` must be {value!r} as in the run that {str(folder)!r} holds, but is {given.get(name)!r} "
                 "instead. Give the same arguments, or another `--output`."
             )
-    write_lines(file, [json.dumps(given)])
+    write_text(file, f"{json.dumps(given)}\n")
 
 
 def read_arguments(folder: Path) -> dict[str, Any]:
@@ -43,17 +45,3 @@ def read_arguments(folder: Path) -> dict[str, Any]:
             f"`{file}` must hold what the run was given, as JSON, but does not. Delete it, and give the run's own "
             "arguments."
         ) from None
-
-
-def write_lines(file: Path, lines: list[str]) -> None:
-    """Writes a text file whole or not at all, in a folder that is made.
-
-    What stands there already is left: by a file's date others see whether it has changed.
-    """
-    text = "".join(f"{line}\n" for line in lines).encode()
-    if file.is_file() and file.read_bytes() == text:
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_name(f"{file.name}.unfinished")
-    unfinished.write_bytes(text)
-    unfinished.replace(file)

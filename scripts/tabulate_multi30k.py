@@ -2,7 +2,7 @@
 
     python scripts/tabulate_multi30k.py runs/*/
 
-A run has one row, named after its folder; a row that is there is written anew. A run that was stopped, or that went
+A run has one row, named after its folder; what its folder holds is written anew. A run that was stopped, or that went
 wrong, has a row too, with what there is of it. The columns:
 
 - direction, recipe, options, seed: what `reproduce_multi30k.sh` was given, the options being those for `train`.
@@ -25,12 +25,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from reproduce_multi30k import SCORES_FILE, SETS, read_recipe
-from run_arguments import ARGUMENTS_FILE, read_arguments, write_lines
+from reproduce_multi30k import SCORES_FILE, SETS, TOKENIZED, read_recipe
+from run_arguments import ARGUMENTS_FILE, read_arguments
 from transformers import TrainerState
 
 from hf_seq2seq.hub.card import FACTS_FILE
 from hf_seq2seq.loading import load_model
+from hf_seq2seq.saving import write_text
 from hf_seq2seq.training.checkpoints import last_whole_checkpoint
 
 
@@ -55,7 +56,7 @@ def describe_run(folder: Path) -> Row:
         row["parameters"] = load_model(checkpoint).num_parameters()
         row |= {"epochs": round(state.epoch or 0, 2), "updates": state.global_step}
         row |= describe_speed(state, model / FACTS_FILE)
-        row |= {} if "text" in read_recipe(row["recipe"]) else describe_evaluations(state)
+        row |= {} if read_recipe(row["recipe"]).get("text") == TOKENIZED else describe_evaluations(state)
     return row | describe_scores(folder / SCORES_FILE)
 
 
@@ -91,17 +92,29 @@ def describe_evaluations(state: TrainerState) -> Row:
 
 
 def add_rows(rows: Sequence[Row], table: Path) -> None:
-    """Writes the table with the rows that it has, and these."""
+    """Writes the table with the rows that it has, and these.
+
+    Raises:
+        ValueError: If a row of that name is another run's.
+    """
     by_name: dict[str, Row] = {}
     if table.exists():
         with table.open(encoding="utf-8", newline="") as file:
             by_name = {row["run"]: row for row in csv.DictReader(file)}
-    by_name |= {row["run"]: row for row in rows}
+    for row in rows:
+        before = by_name.get(row["run"], {})
+        for column in ("direction", "recipe", "seed"):
+            if before and before[column] != str(row.get(column, "")):
+                raise ValueError(
+                    f"`{column}` of run {row['run']} must be {before[column]!r} as in the table, but is "
+                    f"{row.get(column)!r} instead. A run has the name of its folder: rename one."
+                )
+        by_name[row["run"]] = before | row  # what is gone from the folder stays in the table
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(by_name[name] for name in sorted(by_name))
-    write_lines(table, text.getvalue().splitlines())
+    write_text(table, text.getvalue())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -5,7 +5,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from types import UnionType
@@ -486,10 +486,16 @@ def _read_config_file(path: Path, known: set[str]) -> list[str]:
         raise ValueError(f"`{path}` must be valid {path.suffix[1:].upper()}, but is not: {error}") from None
     if not isinstance(values, dict):
         raise ValueError(f"`{path}` must be a mapping of fields to values, but is a {type(values).__name__} instead.")
+    for name in values:
+        _check_known(str(name).replace("-", "_"), known, f"`{path}`")
+    return to_options(values)
+
+
+def to_options(values: Mapping[str, Any]) -> list[str]:
+    """Returns settings, as a YAML file can hold them, as words of a command line; those that are None are left out."""
     options = []
     for name, value in values.items():
         name = str(name).replace("-", "_")
-        _check_known(name, known, f"`{path}`")
         if value is False and name.endswith("_strategy"):
             value = "no"  # which YAML reads as False
         if isinstance(value, list):

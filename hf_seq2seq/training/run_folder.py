@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from filelock import FileLock, Timeout
 
-from hf_seq2seq.saving import writing
+from hf_seq2seq.saving import UNFINISHED, write_text
 
 from .checkpoints import is_complete, last_whole_checkpoint, list_checkpoints, was_saved_at_a_signal
 
@@ -25,7 +25,6 @@ SETTINGS_FILE = "training_settings.json"
 DATA_FILE = "training_data.json"
 RESULTS_FILE = "training_results.json"  # written last: a run that has it is finished
 LOCK_FILE = ".lock"
-UNFINISHED = ".unfinished"  # ends the name of a file while it is written
 
 FILE_SETTINGS = (
     *("train_source", "train_target", "train_file"),
@@ -176,13 +175,7 @@ class RunFolder:
 
     def write_text(self, name: str, text: str) -> None:
         """Writes a file whole or not at all."""
-        unfinished = self.path / f"{name}{UNFINISHED}"
-        try:
-            with writing(self.path / name):
-                unfinished.write_text(text, encoding="utf-8")
-                unfinished.replace(self.path / name)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        write_text(self.path / name, text)
 
     def _read(self, name: str) -> dict[str, Any]:
         try:

@@ -58,9 +58,12 @@ def test_each_model_goes_on_where_it_stopped(
 def test_a_model_that_has_reached_the_score_is_done(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    seconds = None
     for _ in range(2):
         main([*command, "--max-epochs", "2", "--score", "0", "--models", "marian-random"])
-        assert len(epochs_of(tmp_path / "out", "marian-random")) == 1
+        (epoch,) = epochs_of(tmp_path / "out", "marian-random")
+        seconds = seconds or epoch["seconds"]
+        assert epoch["seconds"] == seconds  # the second time nothing is trained
 
     file = tmp_path / "out" / "marian-random.json"
     file.write_text(json.dumps([{"epoch": n, "seconds": 60.0 * n, "bleu": 10.0 * n} for n in (1, 2, 3)]))
@@ -86,3 +89,10 @@ def test_validation_sides_of_different_lengths_are_an_error(command: list[str], 
     longer = ["--validation", str(tmp_path / "source"), str(tmp_path / "longer")]
     with pytest.raises(ValueError, match=r"source has 60 and .*longer has 61 instead"):
         main([*command, *longer])
+    main([*command, "--max-epochs", "1", "--models", "ours-pre-norm"])  # nothing was begun with those
+
+
+def test_epochs_end_at_the_most(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([*command, "--max-epochs", "0"])
+    assert "--max-epochs must be at least 1, but is 0" in capsys.readouterr().err

@@ -83,9 +83,8 @@ def test_settings_are_chosen_without_a_look_at_the_test_sets(data: Path, tmp_pat
     assert list(json.loads((tmp_path / "out" / "scores.json").read_text())) == ["validation"]
     for file in tests:
         (tmp_path / file.name).rename(file)
-    for also in ([], ["--validation-only"]):  # what was scored once stays
-        main([*arguments, *also])
-        assert list(json.loads((tmp_path / "out" / "scores.json").read_text())) == list(SETS)
+    main(arguments)
+    assert list(json.loads((tmp_path / "out" / "scores.json").read_text())) == list(SETS)
     given = json.loads((tmp_path / "out" / "arguments.json").read_text())
     assert given["direction"] == "en-de"
     assert given["options"].startswith("--d_model 16 ")
@@ -122,6 +121,8 @@ def test_a_folder_with_another_run_is_an_error(
     ("options", "message"),
     [
         ("--recipe best --learnig_rate 1", "`learnig_rate` in the command line must be a field"),
+        ("--text lower", "`text` in the command line must be a field"),
+        ("--train-file=more.tsv", "`train_file` must be left to this script"),
         ("--output-dir elsewhere", "`output_dir` must be left to this script, but is given"),
         ("--learning_rate", "expected one argument"),
         ("--d_model 7", "^`d_model` must be a multiple of `encoder_attention_heads`"),
@@ -147,10 +148,14 @@ def test_raw_files_are_checked_before_anything_is_made(data: Path, tmp_path: Pat
 
 
 def test_a_run_that_fails_ends_the_script(data: Path, tmp_path: Path) -> None:
+    arguments = ["--data", str(data), "--output", str(tmp_path / "out"), "--validation-only"]
+    arguments += [*TINY.split(), *SHORT.split(), *NO_EVALUATION.split()]
     with pytest.raises(SystemExit) as end:
-        main(["--data", str(data), "--output", str(tmp_path / "out"), "--bpe_dropout", "2"])
+        main([*arguments, "--bpe_dropout", "2"])
     assert end.value.code == 1
     assert not (tmp_path / "out" / "hypotheses").exists()
+    main(arguments)  # nothing is lost by mending it
+    assert (tmp_path / "out" / "scores.json").exists()
 
 
 def test_translations_are_made_anew_where_they_are_not_these(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +244,9 @@ def test_a_recipe_that_starts_from_another_trains_its_model_further(
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_a_checkpoint_from_which_the_same_command_goes_on(data: Path, tmp_path: Path) -> None:
+def test_ctrl_c_saves_a_checkpoint_from_which_the_same_command_goes_on(
+    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     script, output = Path(reproduce_multi30k.__file__), tmp_path / "out"
     arguments = ["--data", str(data), "--output", str(output), *TINY.split(), *NO_EVALUATION.split()]
     arguments += ["--validation-only", "--average_checkpoints", "0", "--logging_steps", "1"]
@@ -255,7 +262,9 @@ def test_ctrl_c_saves_a_checkpoint_from_which_the_same_command_goes_on(data: Pat
         assert process.wait() == 130
     assert "The same command goes on from" in log.read_text()
     assert last_whole_checkpoint(output / "model") is not None
+    caplog.clear()
     main([*arguments, "--max_steps", "400"])
+    assert "Going on from" in caplog.text
     assert json.loads((output / "model" / "training_results.json").read_text())["num_steps"] == 400
     assert (output / "scores.json").exists()
 

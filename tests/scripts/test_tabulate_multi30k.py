@@ -69,9 +69,22 @@ def test_a_run_that_ended_before_its_first_checkpoint_has_a_row(tmp_path: Path) 
 
 
 def test_scores_stay_where_the_checkpoints_are_gone(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", is_finished=True)
+    run, table = make_run(tmp_path / "run", is_finished=True), tmp_path / "table.csv"
+    main([str(run), "--table", str(table)])
+    before = table.read_text()
+    assert ",33.33,36.50," in before
     shutil.rmtree(run / "model" / "checkpoint-24")
-    assert describe_run(run)["validation 13a"] == "33.33"
+    main([str(run), "--table", str(table)])
+    assert table.read_text() == before
+
+
+def test_two_runs_of_one_name_are_an_error(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    runs = [make_run(tmp_path / parent / "run", is_finished=True) for parent in ("a", "b")]
+    (runs[1] / "arguments.json").write_text('{"direction": "de-en", "recipe": "small", "seed": 1}')
+    with pytest.raises(ValueError, match=r"`direction` of run run must be 'en-de' as in the table, but is 'de-en'"):
+        main([*map(str, runs), "--table", str(table)])
+    assert not table.exists()
 
 
 def test_a_damaged_run_leaves_the_table_as_it_is(tmp_path: Path) -> None:
