@@ -123,10 +123,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="DIR", help="the folder of a run; others are left out")
     parser.add_argument("--table", type=Path, default=TABLE, help="the table (default model_cards/multi30k_runs.csv)")
     options = parser.parse_args(arguments)
-    runs = [
-        folder for folder in options.runs if (folder / ARGUMENTS_FILE).exists() and "recipe" in read_arguments(folder)
-    ]
-    add_rows([describe_run(folder) for folder in runs], options.table)
+    rows, errors = [], []
+    for folder in options.runs:
+        if not (folder / ARGUMENTS_FILE).exists():
+            continue
+        try:
+            if "recipe" in read_arguments(folder):
+                rows.append(describe_run(folder))
+        except (ValueError, OSError) as error:
+            errors.append(f"Error: {folder.name} is left out: {error}")
+    add_rows(rows, options.table)
+    if errors:
+        sys.exit("\n".join(errors))
 
 
 if __name__ == "__main__":

@@ -87,13 +87,16 @@ def test_two_runs_of_one_name_are_an_error(tmp_path: Path) -> None:
     assert not table.exists()
 
 
-def test_a_damaged_run_leaves_the_table_as_it_is(tmp_path: Path) -> None:
+def test_a_damaged_run_leaves_the_others_in_the_table(tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     runs = [make_run(tmp_path / name, is_finished=True) for name in ("a", "b")]
-    main([str(runs[0]), "--table", str(table)])
-    before = table.read_text()
     (runs[1] / "arguments.json").write_text("[1]")
-    with pytest.raises(ValueError, match="must hold what the run was given"):
+    with pytest.raises(SystemExit, match=r"Error: b is left out: .*must hold what the run was given"):
+        main([*map(str, runs), "--table", str(table)])
+    before = table.read_text()
+    assert "\na,en-de,small," in before
+    (runs[1] / "arguments.json").write_text('{"recipe": "renamed"}')
+    with pytest.raises(SystemExit, match=r"Error: b is left out: .*multi30k_renamed.yaml"):
         main([str(runs[1]), "--table", str(table)])
     (runs[1] / "arguments.json").write_text('{"recipe": "small", "no_column": 1}')
     with pytest.raises(ValueError, match="no_column"):
