@@ -129,8 +129,9 @@ def test_a_folder_with_another_run_is_an_error(
     ],
 )
 def test_wrong_options_are_found_before_anything_is_made(
-    options: str, message: str, data: Path, tmp_path: Path
+    options: str, message: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=message):
         main(["--data", str(data), "--output", str(tmp_path / "out"), *options.split()])
     assert not (tmp_path / "out").exists()
