@@ -41,6 +41,7 @@ class Hypothesis:
     Attributes:
         text: The translation, one line.
         tokens: Its tokens, the end token among them unless the longest output was reached.
+        token_ids: Their ids.
         token_log_probs: The natural logarithm of each token's probability after those before it, if asked for.
         source_tokens: The tokens of the source, if `attention` was asked for.
         attention: How much each token, as it was predicted, attended to each token of the source, shape
@@ -50,6 +51,7 @@ class Hypothesis:
 
     text: str
     tokens: tuple[str, ...] = ()
+    token_ids: tuple[int, ...] = ()
     token_log_probs: tuple[float, ...] | None = None
     source_tokens: tuple[str, ...] = ()
     attention: torch.Tensor | None = None

@@ -31,5 +31,6 @@ def join_hypotheses(parts: Sequence[Hypothesis]) -> Hypothesis:
     return Hypothesis(
         " ".join(part.text for part in parts),
         tuple(token for part in parts for token in part.tokens),
+        tuple(number for part in parts for number in part.token_ids),
         tuple(number for part in parts for number in part.token_log_probs or ()) if has_scores else None,
     )

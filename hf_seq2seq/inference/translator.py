@@ -11,6 +11,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_seq2seq.loading import load_model, load_tokenizer
+from hf_seq2seq.vocabularies import Side, encode_targets, ids_to_tokens
 
 from .hypothesis import Hypothesis, SearchOptions
 from .search import EXTRA_LENGTH, Ids, TorchSearch
@@ -306,7 +307,7 @@ class Translator:
 
     def _hypothesis(self, ids: Ids) -> Hypothesis:
         text = self.tokenizer.decode(ids, skip_special_tokens=True).replace("\n", " ").replace("\r", " ")
-        return Hypothesis(text, tuple(self.tokenizer.convert_ids_to_tokens(ids)))
+        return Hypothesis(text, _tokens(self.tokenizer, ids, "target"), tuple(ids))
 
     def _score(
         self,
@@ -333,7 +334,7 @@ class Translator:
                 more: dict[str, Any] = {"token_log_probs": tuple(scores.log_probs)} if with_scores else {}
                 if with_attention:
                     more["attention"] = scores.attention
-                    more["source_tokens"] = tuple(self.tokenizer.convert_ids_to_tokens(sources[row]))
+                    more["source_tokens"] = _tokens(self.tokenizer, sources[row], "source")
                 scored[row][rank] = replace(scored[row][rank], **more)
         return scored
 
@@ -348,7 +349,7 @@ class Translator:
             )
         if not prefixes:
             return []
-        encoded = self.tokenizer(text_target=prefixes, verbose=False)["input_ids"]
+        encoded = encode_targets(self.tokenizer, prefixes)
         return [[token for token in ids if token != self.tokenizer.eos_token_id] for ids in encoded]
 
     def _encode(self, texts: Sequence[str], numbers: Sequence[int]) -> dict[int, Ids]:
@@ -368,7 +369,7 @@ class Translator:
             if max(ids) >= vocab_size:
                 raise ValueError(
                     f"Token ids must be below the size of the model's vocabulary ({vocab_size}), but the token "
-                    f"{self.tokenizer.convert_ids_to_tokens(max(ids))!r} in line {numbers[row]} has the id "
+                    f"{ids_to_tokens(self.tokenizer, [max(ids)], 'source')[0]!r} in line {numbers[row]} has the id "
                     f"{max(ids)} instead. Use the tokenizer that the model was trained with."
                 )
 
@@ -389,6 +390,10 @@ class Translator:
             )
         cut = {row: sources[row][: int(longest) - 1] + sources[row][-1:] for row in too_long}  # keeps the end token
         return sources | cut
+
+
+def _tokens(tokenizer: PreTrainedTokenizerBase, ids: Ids, side: Side) -> tuple[str, ...]:
+    return tuple(map(str, ids_to_tokens(tokenizer, ids, side)))
 
 
 def _check_device(device: str | torch.device | None) -> str | torch.device:

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from hf_seq2seq.vocabularies import Side, vocabulary
+
 from .figures import COLOURS, Lettering, new_figure
 from .tokens import find_token, readable_ids
-from .trace import Model, Side, check_side
+from .trace import Model, check_side
 
 
 if TYPE_CHECKING:
@@ -71,13 +73,12 @@ def nearest_neighbours(
     highest = len(table) - 1
     if not 1 <= number <= highest:
         raise ValueError(f"`number` must be at least 1 and at most {highest}, but is {number} instead.")
-    chosen = _find(tokenizer, token, len(table))
+    chosen = _find(tokenizer, token, side, len(table))
     cosines = torch.nn.functional.cosine_similarity(table, table[chosen][None])
     cosines[chosen] = -torch.inf
     values, ids = cosines.topk(number)
-    return Neighbours(
-        readable_ids(tokenizer, [chosen])[0], side, readable_ids(tokenizer, ids.tolist()), values.tolist()
-    )
+    names = readable_ids(tokenizer, [chosen, *ids.tolist()], side)
+    return Neighbours(names[0], side, names[1:], values.tolist())
 
 
 def project_tokens(
@@ -97,7 +98,7 @@ def project_tokens(
         ValueError: If a token is unknown, or there are fewer than three.
     """
     table = _embeddings(model, tokenizer, side)
-    ids = list(dict.fromkeys(_find(tokenizer, token, len(table)) for token in tokens))
+    ids = list(dict.fromkeys(_find(tokenizer, token, side, len(table)) for token in tokens))
     if len(ids) < 3:
         raise ValueError(f"`tokens` must be at least 3 different tokens, but are {len(ids)} instead. Name more.")
     vectors = table[ids]
@@ -106,19 +107,19 @@ def project_tokens(
     components = components * components.gather(1, components.abs().argmax(dim=1, keepdim=True)).sign()
     points = (vectors - vectors.mean(dim=0)) @ components.T  # (N, D) -> (N, 2)
     explained = (sizes[:2] / sizes.sum().clamp(min=torch.finfo(sizes.dtype).tiny)).tolist()
-    return Projection(side, readable_ids(tokenizer, ids), points, explained)
+    return Projection(side, readable_ids(tokenizer, ids, side), points, explained)
 
 
 def _embeddings(model: Model, tokenizer: PreTrainedTokenizerBase, side: Side) -> Tensor:
-    """Returns the embeddings, shape (V, D), of those rows that are a token's."""
+    """Returns the embeddings, shape (V, D), up to the last row that is a token's."""
     check_side(side)
     table = model.get_input_embeddings() if side == "source" else model.get_decoder_input_embeddings()
     weight: Tensor = table.weight  # type: ignore[assignment]
-    return weight.detach()[: len(tokenizer)].cpu().double()
+    return weight.detach()[: 1 + max(vocabulary(tokenizer, side).values())].cpu().double()
 
 
-def _find(tokenizer: PreTrainedTokenizerBase, token: str, num_embeddings: int) -> int:
-    number = find_token(tokenizer, token)
+def _find(tokenizer: PreTrainedTokenizerBase, token: str, side: Side, num_embeddings: int) -> int:
+    number = find_token(tokenizer, token, side)
     if number >= num_embeddings:
         raise ValueError(
             f"`token` must be one that the model has an embedding for ({num_embeddings} tokens), but {token!r} is "

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from tokenizers import decoders
 from transformers import PreTrainedTokenizerBase
 
+from hf_seq2seq.vocabularies import Side, encode_targets, ids_to_tokens, vocabulary
+
 
 # The last is SentencePiece's sign for a space.
 _SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥", "\u2581": "␣"}
@@ -19,15 +21,15 @@ def readable_tokens(tokenizer: PreTrainedTokenizerBase, tokens: Iterable[str]) -
     return ["".join(map(_show, _read(token, byte_of))) for token in tokens]
 
 
-def readable_ids(tokenizer: PreTrainedTokenizerBase, ids: Iterable[int]) -> list[str]:
+def readable_ids(tokenizer: PreTrainedTokenizerBase, ids: Iterable[int], side: Side = "target") -> list[str]:
     """Returns the tokens of ids as `readable_tokens` does; `<17>` for an id that the tokenizer does not know."""
     ids = list(ids)
-    tokens = tokenizer.convert_ids_to_tokens(ids)
+    tokens = ids_to_tokens(tokenizer, ids, side)
     named = [f"<{number}>" if token is None else token for number, token in zip(ids, tokens, strict=True)]
     return readable_tokens(tokenizer, named)
 
 
-def find_token(tokenizer: PreTrainedTokenizerBase, text: str) -> int:
+def find_token(tokenizer: PreTrainedTokenizerBase, text: str, side: Side = "source") -> int:
     """Returns the id of the token that a text is; ␣ stands for a space.
 
     A word is the token of the word after a space, where there is one: " dog" and not the "dog" of "hotdog".
@@ -36,15 +38,14 @@ def find_token(tokenizer: PreTrainedTokenizerBase, text: str) -> int:
         ValueError: If the text is no token, with those that it is cut into.
     """
     wanted = text.replace("␣", " ")
-    vocabulary = tokenizer.get_vocab()
     for spelt in ([f" {wanted}"] if wanted.isalpha() else []) + [wanted]:
-        pieces = _pieces(tokenizer, spelt)
+        pieces = _pieces(tokenizer, spelt, side)
         if len(pieces) == 1 and pieces[0] != tokenizer.unk_token_id:
             return pieces[0]
-    if text in vocabulary:  # such as a special token, which a text is never cut into
-        number: int = vocabulary[text]
+    number = vocabulary(tokenizer, side).get(text)  # such as a special token's, which a text is never cut into
+    if number is not None:
         return number
-    cut = ", ".join(map(repr, readable_ids(tokenizer, _pieces(tokenizer, wanted)))) or "nothing"
+    cut = ", ".join(map(repr, readable_ids(tokenizer, _pieces(tokenizer, wanted, side), side))) or "nothing"
     raise ValueError(
         f"`token` must be one token of the vocabulary, but {text!r} is cut into {cut} instead. Name one of these, or "
         "another word."
@@ -64,7 +65,9 @@ def check_texts(name: str, texts: Iterable[object]) -> None:
             ) from None
 
 
-def _pieces(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+def _pieces(tokenizer: PreTrainedTokenizerBase, text: str, side: Side) -> list[int]:
+    if side == "target":
+        return encode_targets(tokenizer, [text], add_special_tokens=False)[0]
     ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     return ids
 

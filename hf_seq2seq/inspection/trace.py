@@ -20,13 +20,13 @@ from hf_seq2seq.modeling_seq2seq_transformer import (
     Seq2SeqTransformerAttention,
     Seq2SeqTransformerForConditionalGeneration,
 )
+from hf_seq2seq.vocabularies import Side, encode_targets
 
 from .tokens import check_texts, readable_ids
 
 
 Model = Seq2SeqTransformerForConditionalGeneration
 Stack = Literal["encoder", "decoder", "cross"]
-Side = Literal["source", "target"]
 
 STACK_NAMES = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "cross-attention"}
 
@@ -110,7 +110,8 @@ def trace(
         A trace for each pair, on the CPU.
 
     Raises:
-        ValueError: If there is no text, a text is blank, or the numbers of texts differ.
+        ValueError: If there is no text, a text is blank, the numbers of texts differ, or the tokenizer cannot encode
+            targets.
     """
     _check_pairs(sources, targets)
     observed = private_copy(model)
@@ -140,9 +141,8 @@ def trace(
         )
     traces = []
     for row in range(len(sources)):
-        of_source, of_input, of_target = (
-            readable_ids(tokenizer, ids[row].tolist()) for ids in (input_ids, decoder_input_ids, labels)
-        )
+        of_source = readable_ids(tokenizer, input_ids[row].tolist(), "source")
+        of_input, of_target = (readable_ids(tokenizer, ids[row].tolist()) for ids in (decoder_input_ids, labels))
         tokens = {"encoder": (of_source, of_source), "decoder": (of_input, of_input), "cross": (of_input, of_source)}
         layers = {
             stack: [recorder.attention(row, *tokens[stack]) for recorder in of_stack]
@@ -218,7 +218,7 @@ def _check_pairs(sources: Sequence[str], targets: Sequence[str | Hypothesis] | N
     check_texts("text", sources)
     if targets is None:
         return
-    check_texts("target", [target for target in targets if not (isinstance(target, Hypothesis) and target.tokens)])
+    check_texts("target", [target for target in targets if not (isinstance(target, Hypothesis) and target.token_ids)])
     if len(targets) != len(sources):
         raise ValueError(
             f"`target` must be given once for each text ({len(sources)}), or not at all, but is {len(targets)} times."
@@ -226,12 +226,7 @@ def _check_pairs(sources: Sequence[str], targets: Sequence[str | Hypothesis] | N
 
 
 def _ids_of_target(tokenizer: PreTrainedTokenizerBase, target: str | Hypothesis) -> Ids:
-    ids: Any = (
-        tokenizer.convert_tokens_to_ids(list(target.tokens))
-        if isinstance(target, Hypothesis)
-        else tokenizer(text_target=target, verbose=False)["input_ids"]
-    )
-    return list(ids)
+    return list(target.token_ids) if isinstance(target, Hypothesis) else encode_targets(tokenizer, [target])[0]
 
 
 def _pad(rows: Sequence[Ids], model: Model) -> tuple[Tensor, Tensor]:

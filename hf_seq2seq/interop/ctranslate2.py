@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_seq2seq.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 from hf_seq2seq.saving import new_folder
+from hf_seq2seq.vocabularies import vocabulary
 
 from .checks import check_model
 
@@ -143,8 +144,8 @@ class _Converter(Converter):  # type: ignore[misc]  # ctranslate2 has no types
 
     def _set_vocabularies(self, spec: TransformerSpec) -> None:
         model, config, settings = self._model, spec.config, self._model.generation_config
-        source = _tokens(self._tokenizer.get_vocab(), model.config.vocab_size)
-        target = _tokens(_target_vocab(self._tokenizer), model.config.decoder_vocab_size or 0)
+        source = _tokens(vocabulary(self._tokenizer, "source"), model.config.vocab_size)
+        target = _tokens(vocabulary(self._tokenizer, "target"), model.config.decoder_vocab_size or 0)
         spec.register_source_vocabulary(source)
         spec.register_target_vocabulary(target)
         config.decoder_start_token = target[settings.decoder_start_token_id]
@@ -188,12 +189,6 @@ def _unknown_parts(model: Seq2SeqTransformerForConditionalGeneration, tokenizer:
 def _end_tokens(model: Seq2SeqTransformerForConditionalGeneration) -> list[int]:
     ids = model.generation_config.eos_token_id
     return ids if isinstance(ids, list) else [] if ids is None else [ids]
-
-
-def _target_vocab(tokenizer: Any) -> dict[str, int]:
-    """Returns the target's tokens; Marian's tokenizers may have two vocabularies."""
-    vocab: dict[str, int] = tokenizer.get_vocab()
-    return tokenizer.target_encoder if getattr(tokenizer, "separate_vocabs", False) else vocab
 
 
 def _tokens(vocab: dict[str, int], size: int) -> list[str]:

@@ -16,6 +16,7 @@ from hf_seq2seq.loading import load_model, load_tokenizer
 from hf_seq2seq.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 from hf_seq2seq.saving import writing
 from hf_seq2seq.tokenization import train_tokenizer
+from hf_seq2seq.vocabularies import check_encodes_targets
 
 from .arguments import (
     CHANGEABLE_FIELDS,
@@ -341,13 +342,7 @@ def _get_tokenizer(
 
 def _check_tokenizer(tokenizer: PreTrainedTokenizerBase, path: str) -> None:
     """Raises ValueError if targets that it encodes could not be learned from."""
-    encoder, decoder = getattr(tokenizer, "encoder", None), getattr(tokenizer, "decoder", None)
-    is_fsmt = type(tokenizer).__name__ == "FSMTTokenizer"
-    if is_fsmt and encoder != {token: index for index, token in (decoder or {}).items()}:
-        raise ValueError(
-            f"The tokenizer of `{path}` must encode targets, but is an FSMTTokenizer with a vocabulary for each side, "
-            "which encodes sources alone. Such a model can translate, but not be trained further."
-        )
+    check_encodes_targets(tokenizer)
     for side in ("text", "text_target"):
         if tokenizer(**{side: "a"})["input_ids"][-1:] != [tokenizer.eos_token_id]:
             raise ValueError(

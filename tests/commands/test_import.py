@@ -20,7 +20,9 @@ from transformers import (
 )
 
 from hf_seq2seq import Seq2SeqTransformerConfig, Translator
-from hf_seq2seq.loading import load_model
+from hf_seq2seq.inspection import nearest_neighbours, trace
+from hf_seq2seq.interop import to_ctranslate2
+from hf_seq2seq.loading import load_model, load_tokenizer
 
 
 Command = Callable[..., tuple[int, str, str]]
@@ -193,6 +195,60 @@ def test_an_imported_marian_tokenizer_encodes_targets_as_targets(
     with pytest.raises(ValueError, match="Input must be a string"):
         tokenizer(text_target={1: 2})
     assert tokenizer(SOURCES[0])["input_ids"] == source_ids
+
+
+@pytest.mark.parametrize(
+    ("write", "names"),
+    [
+        (lambda folder: write_marian(folder, separate=True), ("vocab.json", "target_vocab.json")),
+        (write_fsmt, ("vocab-src.json", "vocab-tgt.json")),
+    ],
+)
+def test_each_side_s_tokens_are_of_its_own_vocabulary(
+    write: Callable[[Path], Any], names: tuple[str, str], command: Command, tmp_path: Path
+) -> None:
+    kind = write(tmp_path / "foreign").config.model_type
+    of_source, of_target = (json.loads((tmp_path / "foreign" / name).read_text()) for name in names)
+    command("import", kind, tmp_path / "foreign", tmp_path / "ours")
+    model, tokenizer = load_model(tmp_path / "ours"), load_tokenizer(tmp_path / "ours")
+    [[hypothesis]] = Translator(model, tokenizer).hypotheses(SOURCES[:1], attention=True)
+    assert [of_source[token] for token in hypothesis.source_tokens] == tokenizer(SOURCES[0])["input_ids"]
+    assert [of_target[token] for token in hypothesis.tokens] == list(hypothesis.token_ids)
+
+    [own], [given] = trace(model, tokenizer, SOURCES[:1]), trace(model, tokenizer, SOURCES[:1], [hypothesis])
+    assert own.source_tokens == [token.replace("\u2581", "␣") for token in hypothesis.source_tokens]
+    assert given.target_tokens == [token.replace("\u2581", "␣") for token in hypothesis.tokens] == own.target_tokens
+    assert torch.equal(own.logits, given.logits)
+
+    to_ctranslate2(model, tokenizer, tmp_path / "exported")
+    for name, expected in (("source", of_source), ("target", of_target)):
+        tokens = json.loads((tmp_path / "exported" / f"{name}_vocabulary.json").read_text())
+        assert {token: tokens.index(token) for token in expected} == expected
+
+
+def test_words_are_found_in_the_vocabulary_of_their_side(command: Command, tmp_path: Path) -> None:
+    write_marian(tmp_path / "marian", separate=True)
+    of_target = json.loads((tmp_path / "marian" / "target_vocab.json").read_text())
+    command("import", "marian", tmp_path / "marian", tmp_path / "ours")
+    model, tokenizer = load_model(tmp_path / "ours"), load_tokenizer(tmp_path / "ours")
+    found = nearest_neighbours(model, tokenizer, "z", 3, side="target")
+    assert found.token == "␣z"
+    table = model.get_decoder_input_embeddings().weight.detach()
+    cosines = torch.nn.functional.cosine_similarity(table, table[of_target["\u2581z"]][None])
+    names = {number: token.replace("\u2581", "␣") for token, number in of_target.items()}
+    assert found.tokens == [names.get(number, f"<{number}>") for number in cosines.topk(4).indices.tolist()[1:]]
+
+
+def test_targets_that_fsmt_would_encode_as_sources_are_refused(command: Command, tmp_path: Path) -> None:
+    write_fsmt(tmp_path / "fsmt")
+    command("import", "fsmt", tmp_path / "fsmt", tmp_path / "ours")
+    model, tokenizer = load_model(tmp_path / "ours"), load_tokenizer(tmp_path / "ours")
+    with pytest.raises(ValueError, match="must encode targets, but is an FSMTTokenizer with a vocabulary for each"):
+        Translator(model, tokenizer)(SOURCES[0], prefix="die")
+    with pytest.raises(ValueError, match="must encode targets"):
+        trace(model, tokenizer, SOURCES[:1], TARGETS[:1])
+    with pytest.raises(ValueError, match="must encode targets"):
+        nearest_neighbours(model, tokenizer, "die", side="target")
 
 
 def test_a_folder_without_a_tokenizer_is_imported_and_told(command: Command, tmp_path: Path) -> None:
