@@ -1,6 +1,7 @@
 """Write folders whole or not at all, with errors that say what could not be written."""
 
 import errno
+import glob
 import os
 import shutil
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import psutil
 
 PathLike = str | os.PathLike[str]
 
-UNFINISHED = ".unfinished"  # ends the name of a file while it is written
+UNFINISHED = ".unfinished"  # ends the name of a file or folder while it is written
 
 
 def check_new_folder(folder: PathLike) -> None:
@@ -25,38 +26,66 @@ def check_new_folder(folder: PathLike) -> None:
     path = Path(folder)
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"`{folder}` must be a new or empty folder, but is a file. Name another folder.")
-    found = next(path.iterdir(), None) if path.exists() else None
+    found = next(iter(names_in(path)), None) if path.exists() else None
     if found is not None:
-        raise ValueError(f"`{folder}` must be a new or empty folder, but holds {found.name!r}. Name another folder.")
+        raise ValueError(f"`{folder}` must be a new or empty folder, but holds {found!r}. Name another folder.")
+
+
+def names_in(folder: Path) -> list[str]:
+    """Returns the names of what is in a folder, but for what is being written, or was when a run was killed."""
+    return sorted(path.name for path in folder.iterdir() if not path.name.endswith(UNFINISHED))
 
 
 @contextmanager
 def new_folder(folder: PathLike) -> Iterator[Path]:
-    """Gives a folder to write to, which gets its name at the end: where writing fails, nothing is left.
+    """Gives a folder to write to, whose files then are in the one of that name; where writing fails, nothing is left.
 
     Raises:
         OSError: If it cannot be written, **or** as `check_new_folder` does.
         ValueError: As `check_new_folder` does.
     """
     check_new_folder(folder)
+    with replaced_files(folder) as unfinished:
+        yield unfinished
+        check_new_folder(folder)  # it may have been written meanwhile
+
+
+@contextmanager
+def replaced_files(folder: PathLike) -> Iterator[Path]:
+    """Gives a folder to write to, whose files then replace those in another, which may be new.
+
+    Where writing fails, all is as it was.
+
+    Raises:
+        OSError: If they cannot be written.
+    """
     path = Path(folder).resolve()
-    for left in path.parent.glob(f".{path.name}.*.unfinished"):
-        process = left.name.split(".")[-2]
-        # Of a run that was killed; in a container the next one often has its number.
-        if process.isdecimal() and (int(process) == os.getpid() or not psutil.pid_exists(int(process))):
-            shutil.rmtree(left, ignore_errors=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+    # A folder that is there stays: it may be a mount point, the current one, or all that the user may write to.
+    is_there = path.exists()
+    place = path if is_there else path.parent
+    _delete_left(place, path.name)
+    unfinished = place / f".{path.name}.{os.getpid()}{UNFINISHED}"
     unfinished.mkdir(parents=True)
     try:
         with writing(folder):
             yield unfinished
-        check_new_folder(folder)  # it may have been written meanwhile
-        if path.exists():
-            path.rmdir()
-        unfinished.rename(path)
-    except BaseException:
+        if is_there:
+            # The config, by which a folder is known as a model, comes last.
+            for file in sorted(unfinished.iterdir(), key=lambda file: file.name == "config.json"):
+                file.replace(path / file.name)
+        else:
+            unfinished.rename(path)
+    finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-        raise
+
+
+def _delete_left(place: Path, name: str) -> None:
+    """Deletes what runs that were killed have left."""
+    for left in place.glob(f".{glob.escape(name)}.*{UNFINISHED}"):
+        process = left.name.split(".")[-2]
+        # In a container the next run often has the number of the one that was killed.
+        if process.isdecimal() and (int(process) == os.getpid() or not psutil.pid_exists(int(process))):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def write_text(file: PathLike, text: str) -> None:

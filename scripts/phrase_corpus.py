@@ -296,7 +296,7 @@ def make_corpus(source_language: str, target_language: str, *, num_pairs: int = 
         seed: The seed of the draws.
 
     Raises:
-        ValueError: If a language is unknown, both are the same, or there are not so many phrases.
+        ValueError: If a language is unknown, both are the same, or there are not so many phrases, or none is wanted.
     """
     source = find_locale(source_language, "source_language")
     target = find_locale(target_language, "target_language")
@@ -304,6 +304,8 @@ def make_corpus(source_language: str, target_language: str, *, num_pairs: int = 
         raise ValueError(
             f"`target_language` must be another language than `source_language`, but both are {source_language!r}."
         )
+    if num_pairs < 1:
+        raise ValueError(f"`pairs` must be at least 1, but is {num_pairs} instead.")
     phrases = draw_phrases(source, target, num_pairs + 2 * NUM_HELD_OUT, random.Random(seed))
     train, validation, test = split_phrases(phrases, NUM_HELD_OUT)
     return Corpus(train, in_turns(validation), in_turns(test))

@@ -9,6 +9,7 @@ on, and one that is finished is only evaluated.
 
 import argparse
 import logging
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -70,7 +71,7 @@ def run(source: str, target: str, output: Path) -> float:
 
     heading("Training a tokenizer and a model on it, with this command:")
     words = train_command(source, target, corpus_dir, model_dir)
-    print("hf-seq2seq", " ".join(words).replace(" --", " \\\n    --"), flush=True)
+    print("hf-seq2seq", shlex.join(words).replace(" --", " \\\n    --"), flush=True)
     # Imported here, so that an unknown language is told at once.
     from transformers.utils.logging import disable_progress_bar
 
@@ -92,7 +93,7 @@ def run(source: str, target: str, output: Path) -> float:
 
     minutes, seconds = divmod(round(time.monotonic() - started), 60)
     heading(f"Done in {minutes} min {seconds} s. The model is in {model_dir}. Try next, after `. .venv/bin/activate`:")
-    print(f"echo '{corpus.test[0].source}' | hf-seq2seq translate {model_dir}")
+    print(f"echo {shlex.quote(corpus.test[0].source)} | hf-seq2seq translate {shlex.quote(str(model_dir))}")
     print("hf-seq2seq train --train_source your.src --train_target your.tgt --output_dir my-model")
     print("hf-seq2seq train --help")
     return float(scores["exact_match"])

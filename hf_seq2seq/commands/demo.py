@@ -32,10 +32,7 @@ def demo(
     """
     from hf_seq2seq.inspection.demo import EXAMPLE, check_libraries, make_demo, write_space
 
-    try:
-        check_libraries()
-    except ImportError as error:  # its message says what to install
-        raise ValueError(str(error)) from error
+    check_libraries()
     example = EXAMPLE if example is None else example
     if space is not None:
         for name in write_space(model, space, example=example):

@@ -40,17 +40,14 @@ def export(
 
     check_new_folder(output)
     model, tokenizer = load_model(source), load_tokenizer(source)
-    try:
-        if format == "ctranslate2":
-            from hf_seq2seq.interop import to_ctranslate2
+    if format == "ctranslate2":
+        from hf_seq2seq.interop import to_ctranslate2
 
-            to_ctranslate2(model, tokenizer, output, quantization)
-        else:
-            from hf_seq2seq.interop import to_onnx
+        to_ctranslate2(model, tokenizer, output, quantization)
+    else:
+        from hf_seq2seq.interop import to_onnx
 
-            to_onnx(model, tokenizer, output)
-    except ImportError as error:  # its message says what to install
-        raise ValueError(str(error)) from error
+        to_onnx(model, tokenizer, output)
     typer.echo(_summary(format, output, sum(parameter.nbytes for parameter in model.parameters())))
 
 

@@ -66,7 +66,7 @@ class _Verbs(TyperGroup):
         except KeyboardInterrupt as interrupt:
             typer.echo(f"\n{str(interrupt) or 'Interrupted.'}", err=True)
             raise typer.Exit(130) from None
-        except (ValueError, OSError, FloatingPointError, StrictDataclassError) as error:
+        except (ValueError, OSError, ImportError, FloatingPointError, StrictDataclassError) as error:
             if os.environ.get("HF_SEQ2SEQ_TRACEBACK"):
                 raise
             # A strict dataclass wraps what its check raised in lines of its own.

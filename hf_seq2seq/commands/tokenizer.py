@@ -8,6 +8,7 @@ import typer
 from transformers import PreTrainedTokenizerFast
 
 from hf_seq2seq.data import read_lines
+from hf_seq2seq.saving import names_in, replaced_files
 from hf_seq2seq.tokenization import Kind, train_tokenizer
 
 
@@ -39,7 +40,8 @@ def tokenizer(
         raise ValueError("`--input` must name at least one text file, but is missing. Write --input FILE [FILE]...")
     _check_output(output)
     trained = train_tokenizer(files, vocab_size=vocab_size, kind=kind, extra_tokens=extra_token or ())
-    trained.save_pretrained(output)
+    with replaced_files(output) as unfinished:
+        trained.save_pretrained(unfinished)
     typer.echo(f"{output}: a {kind} tokenizer with {len(trained)} tokens, trained on {len(files)} file(s)")
     sample = next(line for line in chain.from_iterable(map(read_lines, files)) if line.strip())
     typer.echo(_encoded(trained, sample[:SAMPLE_LENGTH]))
@@ -48,7 +50,7 @@ def tokenizer(
 def _check_output(output: Path) -> None:
     if output.exists() and not output.is_dir():
         raise ValueError(f"`--output` must be a folder, but {output} is a file instead. Name another folder.")
-    foreign = sorted({path.name for path in output.iterdir()} - TOKENIZER_FILES) if output.exists() else []
+    foreign = sorted(set(names_in(output)) - TOKENIZER_FILES) if output.exists() else []
     if foreign:
         raise ValueError(
             f"`--output` must be a new or empty folder or that of a tokenizer, but {output} holds {foreign[0]!r}. "

@@ -17,6 +17,9 @@ from .search import EXTRA_LENGTH, Ids, check_search_options
 # of `generate`; with 2 hardly an output differs from those of `early_stopping=False`.
 _PATIENCE = {True: 1.0, False: 2.0, "never": 2.0}
 
+# What `generate` takes where neither an option nor the model's settings say it.
+_SAMPLING: dict[str, float] = {"top_k": 50, "top_p": 1.0, "temperature": 1.0}
+
 
 class CTranslate2Search:
     """Does with CTranslate2 what `TorchSearch` does with PyTorch.
@@ -30,6 +33,7 @@ class CTranslate2Search:
 
     Raises:
         FileNotFoundError: If the folder holds no such model, **or**
+        ValueError: If it is damaged, was written by another program, or there is no such device or type.
         ImportError: If ctranslate2 is not installed.
     """
 
@@ -52,20 +56,28 @@ class CTranslate2Search:
                 "`hf-seq2seq export ctranslate2`."
             )
         name, _, index = str(device or "auto").partition(":")
-        self.model: Any = ctranslate2.Translator(
-            str(folder),
-            device=name,
-            device_index=int(index or 0),
-            compute_type="default" if dtype is None else str(dtype).removeprefix("torch."),
-            intra_threads=torch.get_num_threads(),
-        )
+        try:
+            self.model: Any = ctranslate2.Translator(
+                str(folder),
+                device=name,
+                device_index=int(index or 0),
+                compute_type="default" if dtype is None else str(dtype).removeprefix("torch."),
+                intra_threads=torch.get_num_threads(),
+            )
+        except RuntimeError as error:  # of a damaged file, and of a device that is not there
+            raise ValueError(f"CTranslate2 cannot load `{folder}` on device {name!r} ({error}).") from error
         self._generation_config: Any = GenerationConfig.from_pretrained(folder)
         config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
-        self.position_limit = float(config["max_position_embeddings"])
-        self._end = str(config["eos_token"])
         vocabularies = [
             json.loads(path.read_text(encoding="utf-8")) for path in sorted(Path(folder).glob("*_vocabulary.json"))
         ]
+        if "max_position_embeddings" not in config or not vocabularies:
+            raise ValueError(
+                f"`{folder}` must be written by `hf-seq2seq export ctranslate2`, but was by another program, or is "
+                "not whole. Export the model again."
+            )
+        self.position_limit = float(config["max_position_embeddings"])
+        self._end = str(config["eos_token"])
         self._source_tokens, self._target_tokens = vocabularies[0], vocabularies[-1]  # or both the shared one
         self._target_ids = {token: index for index, token in enumerate(self._target_tokens)}
 
@@ -91,11 +103,10 @@ class CTranslate2Search:
         }
         if do_sample:
             return settings | {
-                "sampling_topk": options.get("top_k", 0),  # 0: among all tokens
-                "sampling_topp": options.get("top_p", 1.0),
-                "sampling_temperature": options.get("temperature", 1.0),
+                f"sampling_{name.replace('_', '')}": options.get(name, _or(getattr(defaults, name), usual))
+                for name, usual in _SAMPLING.items()
             }
-        penalty = defaults.length_penalty if defaults.length_penalty is not None else 1.0
+        penalty = _or(defaults.length_penalty, 1.0)
         patience = _PATIENCE.get(defaults.early_stopping or False, 1.0) if beam_size > 1 else 1.0
         return settings | {"length_penalty": options.get("length_penalty", penalty), "patience": patience}
 
@@ -138,3 +149,7 @@ class CTranslate2Search:
             max_input_length=0,
         )
         return [Scores(list(result.log_probs[: len(ids)]), None) for result, ids in zip(scored, outputs, strict=True)]
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value

@@ -240,6 +240,8 @@ class Translator:
             raise ValueError(
                 f"`split_language` must be left out with several hypotheses or `attention`, but is {split_language!r}."
             )
+        if split_language is not None:
+            split_sentences("", split_language)  # tells at once where the library for it is missing
         return settings | {"split_language": split_language}
 
     def _translate_windows(
@@ -261,7 +263,7 @@ class Translator:
         """Translate texts of which the first is called line `first_number` in messages."""
         numbers = list(range(first_number, first_number + len(texts)))
         for number, text in zip(numbers, texts, strict=True):
-            _check_text(text, number)
+            _check_text(text, f"Line {number}")
         prefixes = self._encode_prefixes(prefix, len(texts))
         language = settings["split_language"]
         settings = {name: value for name, value in settings.items() if name != "split_language"}
@@ -349,6 +351,8 @@ class Translator:
             )
         if not prefixes:
             return []
+        for text in prefixes:
+            _check_text(text, "`prefix`")
         encoded = encode_targets(self.tokenizer, prefixes)
         return [[token for token in ids if token != self.tokenizer.eos_token_id] for ids in encoded]
 
@@ -412,15 +416,13 @@ def _check_device(device: str | torch.device | None) -> str | torch.device:
     return device
 
 
-def _check_text(text: str, number: int) -> None:
+def _check_text(text: str, name: str) -> None:
     if not isinstance(text, str):
-        raise ValueError(f"`texts` must be strings, but the one of line {number} is {text!r} instead.")
+        raise ValueError(f"{name} must be a string, but is {text!r} instead.")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError(
-            f"`texts` must be valid Unicode, but line {number} holds half of a surrogate pair. Take it out."
-        ) from None
+        raise ValueError(f"{name} must be valid Unicode, but holds half of a surrogate pair. Take it out.") from None
 
 
 def _token_budget_batches(lengths: dict[int, int], batch_tokens: int) -> Iterator[list[int]]:

@@ -1,5 +1,6 @@
 """Loss, scores and learning rate of a training run, from what its trainer logged."""
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+
+logger = logging.getLogger(__name__)
 
 # What each panel shows: its title, and name and key of each of its curves.
 _PANELS = (
@@ -60,26 +63,32 @@ def training_curves(run: PathLike) -> list[Panel]:
 
     Raises:
         FileNotFoundError: If there is no such file, **or**
-        ValueError: If nothing was logged.
+        ValueError: If it is damaged, or nothing was logged.
     """
-    history = TrainerState.load_from_json(str(_find_state(Path(run)))).log_history
+    history = _latest_state(Path(run)).log_history
     panels = [Panel(title, logged) for title, curves in _PANELS if (logged := _logged(history, curves))]
     if not panels:
         raise ValueError(f"`{run}` must hold the log of a run, but nothing was logged. Lower `logging_steps`.")
     return panels
 
 
-def _find_state(run: Path) -> Path:
-    if run.is_file():
-        return run
-    states = [run / "trainer_state.json", *run.glob("checkpoint-*/trainer_state.json")]
-    found = [state for state in states if state.is_file()]
-    if not found:
+def _latest_state(run: Path) -> TrainerState:
+    files = [run] if run.is_file() else [run / "trainer_state.json", *run.glob("checkpoint-*/trainer_state.json")]
+    files = [file for file in files if file.is_file()]
+    if not files:
         raise FileNotFoundError(
             f"`{run}` must be the folder of a training run, with trainer_state.json in it or in a checkpoint, but has "
             "none. Name the `output_dir` of `hf-seq2seq train`."
         )
-    return max(found, key=lambda state: TrainerState.load_from_json(str(state)).global_step)
+    states: list[TrainerState] = []
+    for file in files:
+        try:
+            states.append(TrainerState.load_from_json(str(file)))
+        except (ValueError, TypeError):  # no JSON, or of another kind
+            logger.warning("`%s` is left out, since it is damaged: a kill may have cut it short.", file)
+    if not states:
+        raise ValueError(f"`{run}` must hold a trainer_state.json, but has none that is whole. Go on with the run.")
+    return max(states, key=lambda state: state.global_step)
 
 
 def _logged(history: list[dict[str, float]], curves: tuple[tuple[str, str], ...]) -> list[Curve]:

@@ -87,7 +87,11 @@ def import_stock_model(
         if (folder / "generation_config.json").exists():
             GenerationConfig.from_pretrained(folder)  # a damaged one would be replaced in silence below
         loaded = stock_class.from_pretrained(
-            folder, local_files_only=True, weights_only=True, output_loading_info=True
+            folder,
+            local_files_only=True,
+            weights_only=True,
+            output_loading_info=True,
+            attn_implementation="eager",  # not what config.json asks for: that may be code of a repository
         )
     except Exception as error:  # transformers, torch and safetensors raise whatever a damaged file leads to
         faults.append(f"{stock_class.__name__} cannot load it ({_cause(error)})")

@@ -82,7 +82,7 @@ def compare(
             "baseline": float(other.score),
             "baseline_interval": float(other.ci),
             # Where no sample differs, sacreBLEU finds the difference of 0 in none of them, and so significant.
-            "p_value": 1.0 if list(hypotheses) == list(baseline) else float(own.p_value),
+            "p_value": 1.0 if own.score == other.score else float(own.p_value),
             "signature": signature.format(),
         }
     return results

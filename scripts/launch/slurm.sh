@@ -21,6 +21,8 @@
 set -euo pipefail
 
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+# Since Slurm 22.05 srun does not take over sbatch's --cpus-per-task by itself: https://slurm.schedmd.com/srun.html
+[ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
 # torchrun hands SIGTERM on to its processes and kills them after so many seconds.
 export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=100
 

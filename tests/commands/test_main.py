@@ -57,11 +57,11 @@ def test_the_module_runs_the_command_without_importing_what_help_does_not_need()
     assert result.stdout.endswith("[]\n")
 
 
-@pytest.mark.parametrize("error", [ValueError("`x` must\n  be y."), FileNotFoundError("`x` must be y.")])
+@pytest.mark.parametrize("kind", [ValueError, FileNotFoundError, ImportError])
 def test_an_error_that_a_user_can_mend_is_one_line(
-    error: Exception, command: Command, monkeypatch: pytest.MonkeyPatch
+    kind: type[Exception], command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "hf_seq2seq.commands.tokenizer", fail_with(error))
+    monkeypatch.setitem(sys.modules, "hf_seq2seq.commands.tokenizer", fail_with(kind("`x` must\n  be y.")))
     assert command("tokenizer") == (1, "", "Error: `x` must be y.\n")
 
 

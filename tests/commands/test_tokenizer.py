@@ -1,6 +1,7 @@
 """The verb `tokenizer`."""
 
 import gzip
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -98,3 +99,18 @@ def test_a_wrong_argument_is_one_line_and_writes_nothing(
     assert err.startswith(f"Error: {message}")
     assert err.count("\n") == 1
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_full_disk_leaves_the_earlier_tokenizer(files: tuple[Path, Path], tmp_path: Path, command: Command) -> None:
+    output = tmp_path / "tok"
+    command("tokenizer", "--input", *files, "--vocab-size", 290, "--output", output)
+    before = {path.name: path.read_bytes() for path in output.iterdir()}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # the largest file, in bytes
+    try:
+        status, _, err = command("tokenizer", "--input", *files, "--vocab-size", 300, "--output", output)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert status == 1
+    assert f"Error: `{output}` must be written whole, but could not be" in err
+    assert {path.name: path.read_bytes() for path in output.iterdir()} == before

@@ -63,3 +63,37 @@ def test_what_it_lacks_is_named(translators: tuple[Translator, Translator], tmp_
         translators[1].hypotheses(["a"], attention=True)
     with pytest.raises(FileNotFoundError, match=r"must be a folder with the model.bin of CTranslate2, but has none"):
         Translator.from_pretrained(tmp_path, backend="ctranslate2")
+
+
+def test_samples_are_drawn_as_the_model_s_settings_say(
+    letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    model = letters_model(end_bias=5.0, decoder_layers=2)
+    to_ctranslate2(model, letter_tokenizer, tmp_path / "plain")
+    usual = Translator.from_pretrained(tmp_path / "plain", backend="ctranslate2")._settings({"do_sample": True}, False)
+    assert [usual[f"sampling_{name}"] for name in ("topk", "topp", "temperature")] == [50, 1.0, 1.0]  # generate's
+    model.generation_config.update(do_sample=True, top_k=1)
+    to_ctranslate2(model, letter_tokenizer, tmp_path / "one")
+    translator = Translator.from_pretrained(tmp_path / "one", backend="ctranslate2")
+    texts = random_texts(3, 8, 5)
+    assert translator(texts, do_sample=True) == translator(texts, beam_size=1)
+    assert translator._settings({"do_sample": True, "top_k": 0}, False)["sampling_topk"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("model.bin", b"12345678", "CTranslate2 cannot load `.*` on device 'cpu'"),
+        (
+            "config.json",
+            b'{"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}',
+            "must be written by `hf-seq2seq export ctranslate2`, but was by another program",
+        ),
+    ],
+)
+def test_a_damaged_folder_is_told(
+    name: str, content: bytes, message: str, translators: tuple[Translator, Translator], tmp_path: Path
+) -> None:
+    (tmp_path / "exported" / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        Translator.from_pretrained(tmp_path / "exported", backend="ctranslate2", device="cpu")

@@ -1,5 +1,6 @@
 """The translator gives each text its own translation, in order, whatever else is in the batch or in the text."""
 
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -284,13 +285,28 @@ def test_a_line_break_that_the_model_writes_is_a_space(line_break: str) -> None:
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (["a", None], "`texts` must be strings, but the one of line 2 is None instead"),
-        (["a", "b\ud800"], "`texts` must be valid Unicode, but line 2 holds half of a surrogate pair"),
+        (["a", None], "Line 2 must be a string, but is None instead"),
+        (["a", "b\ud800"], "Line 2 must be valid Unicode, but holds half of a surrogate pair"),
     ],
 )
 def test_what_is_no_text_is_refused_with_its_number(texts: Any, message: str, translator: Translator) -> None:
     with pytest.raises(ValueError, match=message):
         translator(texts)
+
+
+def test_a_prefix_that_is_no_text_is_refused(translator: Translator) -> None:
+    with pytest.raises(ValueError, match="`prefix` must be valid Unicode, but holds half of a surrogate pair"):
+        translator("a", prefix="b\udcff")
+
+
+def test_a_library_that_is_missing_is_told_before_a_text_is_read(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sentencex", None)
+    texts = iter(["a"])
+    with pytest.raises(ImportError, match=r"pip install 'hf-seq2seq\[split\]'"):
+        translator.stream(texts, split_language="en")
+    assert next(texts) == "a"
 
 
 # Options

@@ -1,6 +1,7 @@
 """The curves of a run are what its trainer logged, each by its updates."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -53,4 +54,16 @@ def test_a_folder_without_a_log_is_named(tmp_path: Path) -> None:
         training_curves(tmp_path)
     write_state(tmp_path, [], 0)
     with pytest.raises(ValueError, match="but nothing was logged"):
+        training_curves(tmp_path)
+
+
+def test_what_a_kill_cut_short_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_state(tmp_path / "checkpoint-9", HISTORY[:1], 9)
+    for step, text in ((20, ""), (30, '{"log_history": [{"st')):
+        write_state(tmp_path / f"checkpoint-{step}", HISTORY, step)
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(text)
+    assert training_curves(tmp_path)[0].curves[0].updates == [10]
+    assert "checkpoint-30/trainer_state.json` is left out, since it is damaged" in caplog.text
+    shutil.rmtree(tmp_path / "checkpoint-9")
+    with pytest.raises(ValueError, match=r"has none that is whole"):
         training_curves(tmp_path)

@@ -237,5 +237,5 @@ def test_a_tokenizer_of_two_vocabularies_is_not_trained_with(tmp_path: Path) -> 
     assert one is not None
     assert two is not None
     _check_tokenizer(one, "one")
-    with pytest.raises(ValueError, match="tokenizer of `.*` must encode targets, but is an FSMTTokenizer with a voc"):
+    with pytest.raises(ValueError, match=r"tokenizer of `.*` must encode targets, but is an FSMTTokenizer with a voc"):
         _check_tokenizer(two, "two")

@@ -414,3 +414,8 @@ def test_all_that_marian_cannot_represent_is_named_at_once() -> None:
 def test_only_a_model_with_an_output_projection_goes_to_marian() -> None:
     with pytest.raises(TypeError, match="must be a Seq2SeqTransformerForConditionalGeneration, but is a Seq2Seq"):
         to_marian(tiny_model().model)
+
+
+def test_a_foreign_config_picks_no_kernels(tmp_path: Path) -> None:
+    folder = save(marian_model(), tmp_path, attn_implementation="someone/kernels")
+    assert from_marian(folder).config._attn_implementation == "sdpa"

@@ -133,12 +133,13 @@ def slurm(tmp_path: Path) -> dict[str, str]:
         tmp_path,
         "srun",
         f'printf "%s\\n" "$@" > "{tmp_path / "arguments"}"\n'
+        f'printf "$SRUN_CPUS_PER_TASK" > "{tmp_path / "cpus"}"\n'
         '[ -z "$STEP_STATUS" ] || exit "$STEP_STATUS"\n'
         f"trap 'touch \"{tmp_path / 'saved'}\"; exit 143' TERM\n"
         f'touch "{tmp_path / "started"}"\n'
         "while true; do sleep 0.05; done",
     )
-    job = {"SLURM_JOB_ID": "11", "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "node[7-8]"}
+    job = {"SLURM_JOB_ID": "11", "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "node[7-8]", "SLURM_CPUS_PER_TASK": "32"}
     return environment(tmp_path, STEP_STATUS="", **job)
 
 
@@ -147,6 +148,7 @@ def test_a_slurm_job_ends_as_its_step_does(status: int, slurm: dict[str, str], t
     result = subprocess.run([LAUNCH / "slurm.sh", *OPTIONS], env=slurm | {"STEP_STATUS": str(status)})
     assert result.returncode == status
     assert not (tmp_path / "controlled").exists()
+    assert (tmp_path / "cpus").read_text() == "32"
     lines = (tmp_path / "arguments").read_text().splitlines()
     assert lines[:3] == ["torchrun", "--nnodes", "2"]
     assert lines[lines.index("--rdzv-endpoint") + 1] == "node7:29500"

@@ -222,6 +222,11 @@ def test_more_pairs_than_there_are_is_an_error(monkeypatch: pytest.MonkeyPatch) 
         make_corpus("en", "de", num_pairs=100)
 
 
+def test_a_corpus_of_no_pairs_is_refused() -> None:
+    with pytest.raises(ValueError, match="`pairs` must be at least 1, but is 0 instead"):
+        make_corpus("en", "de", num_pairs=0)
+
+
 def test_the_command_writes_the_corpus_whatever_the_hash_seed(tmp_path: Path) -> None:
     for hash_seed in ("1", "2"):
         command = [sys.executable, str(SCRIPT), "--target-language", "zh", "--pairs", "50", "--seed", "7"]

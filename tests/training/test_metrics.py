@@ -87,3 +87,13 @@ def test_a_comparison_is_that_of_sacrebleu() -> None:
     assert found["ter"]["baseline"] == sacrebleu.corpus_ter(worse, [references]).score
     assert float(found["bleu"]["p_value"]) < 0.01
     assert float(compare(better, better, references)["chrf"]["p_value"]) == 1
+
+
+def test_systems_of_the_same_score_do_not_differ() -> None:
+    """TER takes no notice of case."""
+    references = [f"The cat sat on the mat {number}" for number in range(40)]
+    better = [f"The cat sat on a mat {number}" for number in range(40)]
+    found = compare(better, [text.lower() for text in better], references)
+    assert found["ter"]["score"] == found["ter"]["baseline"]
+    assert found["ter"]["p_value"] == 1
+    assert float(found["bleu"]["p_value"]) < 0.01
