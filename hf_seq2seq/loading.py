@@ -30,6 +30,7 @@ PathLike = str | os.PathLike[str]
 _NAMES_OF_CODE = {"attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation"}
 
 _WEIGHTS = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)  # one file, or the table of contents of several
+_ADAPTER = "adapter_config.json"  # of PEFT
 
 # How weights in a pickle file, which can run code, become safetensors: torch reads nothing but tensors here.
 _WAY_TO_CONVERT = (
@@ -198,16 +199,22 @@ def _load_config_fields(path_or_repo: PathLike, revision: str | None) -> dict[st
 
 
 def _check_weights(path_or_repo: PathLike, revision: str | None) -> None:
-    """Gets the weights, and checks that they are safetensors.
+    """Gets the weights, and checks that they are safetensors, and the model's own.
 
+    Where PEFT is installed, transformers would take an adapter, and the model that it was made for, in their place.
     Where a repository has none, transformers would ask a service on the Hub to convert a pickle file, and load what
     that makes; and it would read pickle files that the table of contents names.
     """
     options: Any = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
     try:
-        one, index = (cached_file(path_or_repo, name, **options) for name in _WEIGHTS)
+        one, index, adapter = (cached_file(path_or_repo, name, **options) for name in (*_WEIGHTS, _ADAPTER))
     except OSError as error:
         raise _no_such_place(path_or_repo, "model", revision, error) from error
+    if adapter is not None:
+        raise ValueError(
+            f"`{path_or_repo}` must be a whole model, but holds an adapter too ({_ADAPTER}). Merge it into the model "
+            "(`merge_and_unload` of peft), and save that in a folder of its own."
+        )
     if one is not None:
         return
     if index is None:

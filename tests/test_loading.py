@@ -78,6 +78,10 @@ def test_a_saved_model_comes_back_whole_with_fields_changed(folder: Path) -> Non
         (change_config(d_model=32), "weights of `.*model` must have the sizes that its config.json says, but some"),
         (change_config(encoder_layers=3), "weights of `.*model` must be those .* but 12 are missing or left over"),
         (change_config(encoder_layers=1), "weights of `.*model` must be those .* but 12 are missing or left over"),
+        (
+            lambda folder: (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "another"}'),
+            r"`.*model` must be a whole model, but holds an adapter too \(adapter_config.json\)\. Merge it",
+        ),
         (lambda folder: shutil.rmtree(folder), "`.*model` must be the folder of a model, or the name of a repository"),
     ],
 )

@@ -26,7 +26,7 @@ from .arguments import (
     Seq2SeqTransformerTrainingArguments,
 )
 from .averaging import average_weights
-from .checkpoints import holds_weights_alone, is_complete, list_checkpoints, was_saved_at_a_signal
+from .checkpoints import find_fault, holds_weights_alone, is_complete, list_checkpoints, was_saved_at_a_signal
 from .interruption import StopOnSignal
 from .metrics import decode, generation_metrics, score
 from .plan import describe_plan
@@ -60,7 +60,8 @@ def run_training(
     """Trains a model and saves it with its tokenizer in `output_dir`, or goes on with the run that is there.
 
     Killed at any moment and called again with the same arguments, it ends with the same weights, bit for bit, as a
-    run without a break: on a CPU, with the same number of processes and threads, and without streaming or BPE-dropout.
+    run without a break: on a CPU, with the same number of processes and threads, and without streaming, BPE-dropout,
+    `group_by_length` or persistent workers of the data loader.
 
     Returns:
         The results, which are also in training_results.json: `num_steps` and the latest `train_loss` (None if nothing
@@ -92,14 +93,21 @@ def _run(
     settings = asdict(model_args) | asdict(data_args) | training_args.to_dict()
     settings["world_size"] = training_args.world_size
     is_writer = training_args.process_index == 0 and not training_args.dry_run
+    named = _named_checkpoint(training_args)
     with training_args.main_process_first(desc="opening the output folder"):
         folder.check(settings)
         if is_writer:
-            folder.open(settings)
+            folder.open(settings, keep=named)
     finished = None if training_args.dry_run else folder.results()
     if finished is not None and (data_args.streaming or folder.has_same_files(settings)):
         return _already(finished, folder)
-    checkpoint = _checkpoint_to_resume(training_args, folder)
+    checkpoint = named or folder.checkpoint()
+    if checkpoint is not None and holds_weights_alone(checkpoint):
+        logger.warning(
+            "%s holds weights alone: the optimizer begins anew, so that the run ends with other weights than without "
+            "a break. Leave `save_only_model` out to go on exactly.",
+            checkpoint,
+        )
 
     with training_args.main_process_first(desc="preparing the data"):
         pairs, tokenizer, datasets = _prepare_data(model_args, data_args, training_args, checkpoint)
@@ -155,17 +163,22 @@ def _already(results: dict[str, Any], folder: RunFolder) -> dict[str, Any]:
     return results
 
 
-def _checkpoint_to_resume(training_args: Seq2SeqTransformerTrainingArguments, folder: RunFolder) -> str | None:
+def _named_checkpoint(training_args: Seq2SeqTransformerTrainingArguments) -> str | None:
+    """Returns the checkpoint that is to be gone on from, if one is named.
+
+    Raises:
+        ValueError: If it is not whole.
+    """
     named = training_args.resume_from_checkpoint
-    # "True" is how the last one is often asked for, which is what is taken anyway.
-    chosen = folder.checkpoint() if named is None or str(named).lower() == "true" else str(named)
-    if chosen is not None and holds_weights_alone(chosen):
-        logger.warning(
-            "%s holds weights alone: the optimizer begins anew, so that the run ends with other weights than without "
-            "a break. Leave `save_only_model` out to go on exactly.",
-            chosen,
+    if named is None or str(named).lower() == "true":  # how the last one is often asked for, which is taken anyway
+        return None
+    fault = find_fault(named) if Path(named).is_dir() else "there is no such folder"
+    if fault is not None:
+        raise ValueError(
+            f"`resume_from_checkpoint` must be the folder of a whole checkpoint, but is {str(named)!r} ({fault}). "
+            "Name another, or leave it out: a run goes on from its last checkpoint by itself."
         )
-    return chosen
+    return str(named)
 
 
 def _prepare_data(
@@ -319,11 +332,12 @@ def _get_tokenizer(
     pairs: Any,
     checkpoint: str | None,
 ) -> PreTrainedTokenizerBase:
-    """Loads or trains the tokenizer and saves it, so that it is there however the run ends."""
+    """Loads or trains the tokenizer, and saves it at the start of a run, so that it is there however that ends."""
     output_dir = str(training_args.output_dir)
-    path = model_args.tokenizer or model_args.model_name_or_path
-    if checkpoint is not None or (path is None and training_args.local_process_index > 0):
-        path = output_dir  # where it was saved first of all
+    is_saved = checkpoint is None and not training_args.dry_run
+    path = checkpoint or model_args.tokenizer or model_args.model_name_or_path
+    if path is None and is_saved and training_args.local_process_index > 0:
+        path = output_dir  # where the first process has saved it
     if path is not None:
         tokenizer = load_tokenizer(path)
     else:
@@ -335,7 +349,7 @@ def _get_tokenizer(
     if model_args.model_name_or_path is None:
         tokenizer.model_max_length = data_args.max_length
     _check_tokenizer(tokenizer, str(path))
-    if training_args.local_process_index == 0 and not training_args.dry_run:
+    if is_saved and training_args.local_process_index == 0:
         tokenizer.save_pretrained(output_dir)
     return tokenizer
 
@@ -366,7 +380,8 @@ def _get_model(
     if model_args.model_name_or_path is not None:
         overrides = {name: getattr(model_args, name) for name in CHANGEABLE_FIELDS}
         overrides = {name: value for name, value in overrides.items() if value is not None}
-        model = load_model(model_args.model_name_or_path, **overrides)
+        # In a half type, small updates would be rounded away, and Adam's averages would underflow.
+        model = load_model(model_args.model_name_or_path, dtype="float32", **overrides)
     else:
         config = _new_config(model_args, tokenizer)
         set_seed(training_args.seed)

@@ -39,8 +39,8 @@ logging_strategy logging_steps logging_first_step logging_nan_inf_filter log_on_
 log_level_replica disable_tqdm report_to run_name project trackio_space_id trackio_bucket_id
 trackio_static_space_id include_num_input_tokens_seen skip_memory_metrics
 push_to_hub hub_token hub_private_repo hub_model_id hub_strategy hub_always_push hub_revision
-use_cpu dataloader_num_workers dataloader_pin_memory dataloader_persistent_workers dataloader_prefetch_factor
-dataloader_multiprocessing_context ddp_backend ddp_timeout ddp_bucket_cap_mb
+use_cpu dataloader_num_workers dataloader_pin_memory dataloader_prefetch_factor dataloader_multiprocessing_context
+ddp_backend ddp_timeout ddp_bucket_cap_mb
 save_total_limit save_on_each_node enable_jit_checkpoint eval_accumulation_steps per_device_eval_batch_size
 """.split()  # noqa: SIM905
 
@@ -104,8 +104,12 @@ class RunFolder:
                 *(self.path, before.get("world_size", 1), now["world_size"]),
             )
 
-    def open(self, settings: dict[str, Any]) -> None:
+    def open(self, settings: dict[str, Any], keep: str | None = None) -> None:
         """Makes the folder, locks it for this process, and writes the settings.
+
+        Args:
+            settings: The settings.
+            keep: A checkpoint that is not deleted, though it is superseded.
 
         Raises:
             ValueError: If another process trains in it.
@@ -120,13 +124,13 @@ class RunFolder:
                 "Wait for it, or name another folder."
             ) from None
         self.write(SETTINGS_FILE, settings)
-        self._delete_superseded()
+        self._delete_superseded(keep)
 
-    def _delete_superseded(self) -> None:
+    def _delete_superseded(self, keep: str | None) -> None:
         """Deletes whole checkpoints that were saved at a signal, but for the last: they crowd out regular ones."""
         whole = [path for path in list_checkpoints(self.path) if is_complete(path)]
         for earlier in whole[:-1]:
-            if was_saved_at_a_signal(earlier):
+            if was_saved_at_a_signal(earlier) and (keep is None or not earlier.samefile(keep)):
                 shutil.rmtree(earlier)
 
     def close(self) -> None:

@@ -73,6 +73,11 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
     def __init__(self, model: PreTrainedModel | nn.Module | None = None, *args: Any, **kwargs: Any) -> None:
         use_cache = getattr(getattr(model, "config", None), "use_cache", None)
         super().__init__(model, *args, **kwargs)
+        if self.args.r_drop_alpha and self.args.n_gpu > 1:
+            raise ValueError(
+                f"`r_drop_alpha` must be 0 where one process uses several GPUs ({self.args.n_gpu}), since torch would "
+                f"part the twins, but is {self.args.r_drop_alpha} instead. Start a process for each GPU with torchrun."
+            )
         self.label_smoother = None  # it would take the labels away, and with them the chunked loss
         if use_cache is not None:
             self.model.config.use_cache = use_cache
@@ -286,7 +291,8 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
         dataset: Any = dataloader.dataset
         if "input_ids" in (getattr(dataset, "column_names", None) or ()) and not isinstance(dataset, IterableDataset):
             longest = max(map(len, dataset["input_ids"]))
-            settings["max_length"] = min(longest + EXTRA_LENGTH, self.model.generation_config.max_length)
+            limit = self.model.generation_config.max_length  # None where an imported model has no limit
+            settings["max_length"] = min(longest + EXTRA_LENGTH, limit or math.inf)
 
     def prediction_step(
         self,

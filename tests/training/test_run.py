@@ -456,3 +456,52 @@ def test_weights_alone_are_gone_on_from_with_a_warning(
     shutil.rmtree(tmp_path / "out" / "checkpoint-6")
     run(settings, tmp_path / "out", save_only_model=True, max_steps=6)
     assert "checkpoint-3 holds weights alone: the optimizer begins anew" in caplog.text
+
+
+def test_a_model_in_a_half_type_is_trained_in_float32(settings: Settings, finished: Path, tmp_path: Path) -> None:
+    """In float16 Adam's averages underflow: updates would be as large as the rate, or no number."""
+    load_model(finished, dtype="float16").save_pretrained(tmp_path / "half")
+    load_tokenizer(finished).save_pretrained(tmp_path / "half")
+    results = run(settings, tmp_path / "out", **FINE_TUNING, model_name_or_path=tmp_path / "half")
+    assert load_model(tmp_path / "out").dtype == torch.float32
+    whole = run(settings, tmp_path / "whole", **FINE_TUNING, model_name_or_path=finished)
+    assert results["validation_loss"] == pytest.approx(whole["validation_loss"], rel=1e-3)
+
+
+def test_a_run_goes_on_though_the_tokenizer_in_its_folder_was_cut_short(settings: Settings, tmp_path: Path) -> None:
+    run(settings, tmp_path / "out")
+    (tmp_path / "out" / "training_results.json").unlink()
+    shutil.rmtree(tmp_path / "out" / "checkpoint-6")
+    whole = (tmp_path / "out" / "tokenizer.json").read_bytes()
+    (tmp_path / "out" / "tokenizer.json").write_bytes(whole[:100])  # killed as the final model was saved
+    assert run(settings, tmp_path / "out")["num_steps"] == 6
+    assert (tmp_path / "out" / "tokenizer.json").read_bytes() == whole
+
+
+def test_a_named_checkpoint_is_gone_on_from_and_kept(settings: Settings, finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "out")
+    (tmp_path / "out" / "training_results.json").unlink()
+    named = tmp_path / "out" / "checkpoint-3"
+    (named / "saved_at_a_signal").touch()
+    assert run(settings, tmp_path / "out", resume_from_checkpoint=named)["num_steps"] == 6
+    assert named.exists()
+    assert run(settings, tmp_path / "new", resume_from_checkpoint=named)["num_steps"] == 6
+    assert (tmp_path / "new" / "tokenizer.json").exists()
+
+
+@pytest.mark.parametrize("name", ["nosuch", "false", "."])
+def test_a_named_checkpoint_that_is_none_is_refused(
+    name: str, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=f"`resume_from_checkpoint` must be the folder of a whole checkp.*'{name}'"):
+        run(settings, tmp_path / "out", resume_from_checkpoint=name)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_of_several_processes_needs_no_folder(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hf_seq2seq.training.arguments.Seq2SeqTransformerTrainingArguments.local_process_index", 1)
+    assert run(settings, tmp_path / "out", dry_run=True)["pairs"] == 60
+    assert not (tmp_path / "out").exists()

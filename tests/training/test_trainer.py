@@ -209,6 +209,33 @@ def test_evaluation_by_generation_goes_beyond_20_tokens_and_leaves_the_defaults(
     assert Model.from_pretrained(tmp_path / "saved").generation_config.num_beams == 4
 
 
+def test_a_model_without_a_longest_output_is_evaluated_by_generation(
+    dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    """As one that was imported: outputs, with the start token, may be 51 tokens longer than the longest source."""
+    model = tiny_model(lm_head_bias=True)
+    with torch.no_grad():
+        model.lm_head.bias[2] = -1e4
+    model.generation_config.max_length = None
+    trainer = make_trainer(
+        model,
+        dataset,
+        tokenizer,
+        tmp_path,
+        predict_with_generate=True,
+        trainer_options={"compute_metrics": lambda prediction: {"width": prediction.predictions.shape[1]}},
+    )
+    assert trainer.evaluate(num_beams=1)["eval_width"] == max(map(len, dataset["input_ids"])) + 51
+
+
+def test_twins_of_r_drop_are_not_torn_apart_by_several_gpus(
+    dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Seq2SeqTransformerTrainingArguments, "n_gpu", 2)
+    with pytest.raises(ValueError, match=r"`r_drop_alpha` must be 0 where one process uses several GPUs \(2\)"):
+        make_trainer(tiny_model(), dataset, tokenizer, tmp_path, r_drop_alpha=5.0)
+
+
 def test_generation_max_length_limits_evaluation(
     dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
