@@ -26,12 +26,12 @@ def check_new_folder(folder: PathLike) -> None:
     path = Path(folder)
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"`{folder}` must be a new or empty folder, but is a file. Name another folder.")
-    found = next(iter(names_in(path)), None) if path.exists() else None
+    found = next(iter(finished_names(path)), None) if path.exists() else None
     if found is not None:
         raise ValueError(f"`{folder}` must be a new or empty folder, but holds {found!r}. Name another folder.")
 
 
-def names_in(folder: Path) -> list[str]:
+def finished_names(folder: Path) -> list[str]:
     """Returns the names of what is in a folder, but for what is being written, or was when a run was killed."""
     return sorted(path.name for path in folder.iterdir() if not path.name.endswith(UNFINISHED))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_seq2seq.saving import names_in, new_folder, replaced_files
+from hf_seq2seq.saving import finished_names, new_folder, replaced_files
 
 
 def fill_disk(folder: AbstractContextManager[Path]) -> None:
@@ -51,7 +51,7 @@ def test_what_killed_runs_left_in_an_empty_folder_is_deleted(tmp_path: Path) -> 
     with new_folder(tmp_path) as unfinished:
         (unfinished / "whole").touch()
     assert sorted(path.name for path in tmp_path.iterdir()) == [other.name, "whole"]
-    assert names_in(tmp_path) == ["whole"]
+    assert finished_names(tmp_path) == ["whole"]
 
 
 def test_files_are_replaced_together_or_not_at_all(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import typer
 from transformers import PreTrainedTokenizerFast
 
 from hf_seq2seq.data import read_lines
-from hf_seq2seq.saving import names_in, replaced_files
+from hf_seq2seq.saving import finished_names, replaced_files
 from hf_seq2seq.tokenization import Kind, train_tokenizer
 
 
@@ -50,7 +50,7 @@ def tokenizer(
 def _check_output(output: Path) -> None:
     if output.exists() and not output.is_dir():
         raise ValueError(f"`--output` must be a folder, but {output} is a file instead. Name another folder.")
-    foreign = sorted(set(names_in(output)) - TOKENIZER_FILES) if output.exists() else []
+    foreign = sorted(set(finished_names(output)) - TOKENIZER_FILES) if output.exists() else []
     if foreign:
         raise ValueError(
             f"`--output` must be a new or empty folder or that of a tokenizer, but {output} holds {foreign[0]!r}. "

@@ -66,16 +66,17 @@ class CTranslate2Search:
             )
         except RuntimeError as error:  # of a damaged file, and of a device that is not there
             raise ValueError(f"CTranslate2 cannot load `{folder}` on device {name!r} ({error}).") from error
-        self._generation_config: Any = GenerationConfig.from_pretrained(folder)
         config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
         vocabularies = [
             json.loads(path.read_text(encoding="utf-8")) for path in sorted(Path(folder).glob("*_vocabulary.json"))
         ]
-        if "max_position_embeddings" not in config or not vocabularies:
+        is_ours = "max_position_embeddings" in config and (Path(folder) / "generation_config.json").exists()
+        if not is_ours or not vocabularies:
             raise ValueError(
                 f"`{folder}` must be written by `hf-seq2seq export ctranslate2`, but was by another program, or is "
                 "not whole. Export the model again."
             )
+        self._generation_config: Any = GenerationConfig.from_pretrained(folder)
         self.position_limit = float(config["max_position_embeddings"])
         self._end = str(config["eos_token"])
         self._source_tokens, self._target_tokens = vocabularies[0], vocabularies[-1]  # or both the shared one
@@ -102,9 +103,13 @@ class CTranslate2Search:
             "min_decoding_length": max((defaults.min_length or 0) - 1, 0),  # without the start token
         }
         if do_sample:
+            sampling: dict[str, Any] = {
+                name: options.get(name, _or(getattr(defaults, name), usual)) for name, usual in _SAMPLING.items()
+            }
             return settings | {
-                f"sampling_{name.replace('_', '')}": options.get(name, _or(getattr(defaults, name), usual))
-                for name, usual in _SAMPLING.items()
+                "sampling_topk": min(sampling["top_k"], len(self._target_tokens)),
+                "sampling_topp": sampling["top_p"],
+                "sampling_temperature": sampling["temperature"],
             }
         penalty = _or(defaults.length_penalty, 1.0)
         patience = _PATIENCE.get(defaults.early_stopping or False, 1.0) if beam_size > 1 else 1.0

@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_seq2seq.loading import load_model, load_tokenizer
-from hf_seq2seq.vocabularies import Side, encode_targets, ids_to_tokens
+from hf_seq2seq.vocabularies import encode_targets, ids_to_tokens
 
 from .hypothesis import Hypothesis, SearchOptions
 from .search import EXTRA_LENGTH, Ids, TorchSearch
@@ -309,7 +309,7 @@ class Translator:
 
     def _hypothesis(self, ids: Ids) -> Hypothesis:
         text = self.tokenizer.decode(ids, skip_special_tokens=True).replace("\n", " ").replace("\r", " ")
-        return Hypothesis(text, _tokens(self.tokenizer, ids, "target"), tuple(ids))
+        return Hypothesis(text, tuple(ids_to_tokens(self.tokenizer, ids, "target")), tuple(ids))
 
     def _score(
         self,
@@ -336,7 +336,7 @@ class Translator:
                 more: dict[str, Any] = {"token_log_probs": tuple(scores.log_probs)} if with_scores else {}
                 if with_attention:
                     more["attention"] = scores.attention
-                    more["source_tokens"] = _tokens(self.tokenizer, sources[row], "source")
+                    more["source_tokens"] = tuple(ids_to_tokens(self.tokenizer, sources[row], "source"))
                 scored[row][rank] = replace(scored[row][rank], **more)
         return scored
 
@@ -394,10 +394,6 @@ class Translator:
             )
         cut = {row: sources[row][: int(longest) - 1] + sources[row][-1:] for row in too_long}  # keeps the end token
         return sources | cut
-
-
-def _tokens(tokenizer: PreTrainedTokenizerBase, ids: Ids, side: Side) -> tuple[str, ...]:
-    return tuple(map(str, ids_to_tokens(tokenizer, ids, side)))
 
 
 def _check_device(device: str | torch.device | None) -> str | torch.device:

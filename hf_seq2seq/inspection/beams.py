@@ -154,9 +154,9 @@ def beam_tree(
     )
     returned = [_cut(ids, end_ids) for ids in output.sequences[:, 1:].tolist()]
     nodes = _make_nodes(running.following, finished.found, returned, length_penalty)
-    tokens = readable_ids(tokenizer, [ids[-1] for ids in nodes if ids])
+    tokens = readable_ids(tokenizer, [ids[-1] for ids in nodes if ids], "target")
     named = [model.generation_config.decoder_start_token_id or 0]
-    tokens = [*readable_ids(tokenizer, named), *tokens]
+    tokens = [*readable_ids(tokenizer, named, "target"), *tokens]
     return BeamTree(
         text,
         str(tokenizer.decode(list(returned[0]), skip_special_tokens=True)),

@@ -75,8 +75,8 @@ def greedy_steps(model: Model, tokenizer: PreTrainedTokenizerBase, text: str, nu
         best, ids = probabilities.topk(number)
         steps.append(
             Step(
-                *(readable_ids(tokenizer, [token])[0], float(probabilities[token])),
-                *(readable_ids(tokenizer, ids.tolist()), best.tolist()),
+                *(readable_ids(tokenizer, [token], "target")[0], float(probabilities[token])),
+                *(readable_ids(tokenizer, ids.tolist(), "target"), best.tolist()),
             )
         )
     return GreedyDecode(text, str(tokenizer.decode(chosen, skip_special_tokens=True)), steps)

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from hf_seq2seq.vocabularies import Side, vocabulary
+from hf_seq2seq.vocabularies import Side, check_side, vocabulary
 
 from .figures import COLOURS, Lettering, new_figure
 from .tokens import find_token, readable_ids
-from .trace import Model, check_side
+from .trace import Model
 
 
 if TYPE_CHECKING:

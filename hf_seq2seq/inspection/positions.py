@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from hf_seq2seq.vocabularies import Side
+from hf_seq2seq.vocabularies import Side, check_side
 
 from .figures import COLOURS, add_colour_bar, new_figure
-from .trace import Model, check_side
+from .trace import Model
 
 
 if TYPE_CHECKING:

@@ -21,15 +21,12 @@ def readable_tokens(tokenizer: PreTrainedTokenizerBase, tokens: Iterable[str]) -
     return ["".join(map(_show, _read(token, byte_of))) for token in tokens]
 
 
-def readable_ids(tokenizer: PreTrainedTokenizerBase, ids: Iterable[int], side: Side = "target") -> list[str]:
+def readable_ids(tokenizer: PreTrainedTokenizerBase, ids: Iterable[int], side: Side) -> list[str]:
     """Returns the tokens of ids as `readable_tokens` does; `<17>` for an id that the tokenizer does not know."""
-    ids = list(ids)
-    tokens = ids_to_tokens(tokenizer, ids, side)
-    named = [f"<{number}>" if token is None else token for number, token in zip(ids, tokens, strict=True)]
-    return readable_tokens(tokenizer, named)
+    return readable_tokens(tokenizer, ids_to_tokens(tokenizer, list(ids), side))
 
 
-def find_token(tokenizer: PreTrainedTokenizerBase, text: str, side: Side = "source") -> int:
+def find_token(tokenizer: PreTrainedTokenizerBase, text: str, side: Side) -> int:
     """Returns the id of the token that a text is; ␣ stands for a space.
 
     A word is the token of the word after a space, where there is one: " dog" and not the "dog" of "hotdog".

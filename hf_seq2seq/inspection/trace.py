@@ -20,7 +20,7 @@ from hf_seq2seq.modeling_seq2seq_transformer import (
     Seq2SeqTransformerAttention,
     Seq2SeqTransformerForConditionalGeneration,
 )
-from hf_seq2seq.vocabularies import Side, encode_targets
+from hf_seq2seq.vocabularies import encode_targets
 
 from .tokens import check_texts, readable_ids
 
@@ -142,7 +142,9 @@ def trace(
     traces = []
     for row in range(len(sources)):
         of_source = readable_ids(tokenizer, input_ids[row].tolist(), "source")
-        of_input, of_target = (readable_ids(tokenizer, ids[row].tolist()) for ids in (decoder_input_ids, labels))
+        of_input, of_target = (
+            readable_ids(tokenizer, ids[row].tolist(), "target") for ids in (decoder_input_ids, labels)
+        )
         tokens = {"encoder": (of_source, of_source), "decoder": (of_input, of_input), "cross": (of_input, of_source)}
         layers = {
             stack: [recorder.attention(row, *tokens[stack]) for recorder in of_stack]
@@ -170,12 +172,6 @@ def check_number(name: str, number: int, highest: int, owner: str) -> None:
             f"`{name}` must be at least 1 and at most {highest} for the {owner} of this model, but is {number} "
             "instead. They are counted from 1."
         )
-
-
-def check_side(side: str) -> None:
-    """Raises ValueError unless a side is the source or the target."""
-    if side not in get_args(Side):
-        raise ValueError(f"`side` must be one of {', '.join(get_args(Side))}, but is {side!r} instead.")
 
 
 class _Recorder:

@@ -16,7 +16,7 @@ from hf_seq2seq.loading import load_model, load_tokenizer
 from hf_seq2seq.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 from hf_seq2seq.saving import writing
 from hf_seq2seq.tokenization import train_tokenizer
-from hf_seq2seq.vocabularies import check_encodes_targets
+from hf_seq2seq.vocabularies import Side, check_encodes_targets, vocabulary
 
 from .arguments import (
     CHANGEABLE_FIELDS,
@@ -93,7 +93,7 @@ def _run(
     settings = asdict(model_args) | asdict(data_args) | training_args.to_dict()
     settings["world_size"] = training_args.world_size
     is_writer = training_args.process_index == 0 and not training_args.dry_run
-    named = _named_checkpoint(training_args)
+    named = None if folder.results() is not None else _named_checkpoint(training_args)
     with training_args.main_process_first(desc="opening the output folder"):
         folder.check(settings)
         if is_writer:
@@ -335,7 +335,9 @@ def _get_tokenizer(
     """Loads or trains the tokenizer, and saves it at the start of a run, so that it is there however that ends."""
     output_dir = str(training_args.output_dir)
     is_saved = checkpoint is None and not training_args.dry_run
-    path = checkpoint or model_args.tokenizer or model_args.model_name_or_path
+    path = model_args.tokenizer or model_args.model_name_or_path
+    if checkpoint is not None:  # one in shards may have none
+        path = checkpoint if (Path(checkpoint) / "tokenizer_config.json").exists() else output_dir
     if path is None and is_saved and training_args.local_process_index > 0:
         path = output_dir  # where the first process has saved it
     if path is not None:
@@ -388,8 +390,9 @@ def _get_model(
         model = Seq2SeqTransformerForConditionalGeneration(config)
     config = model.config
     config.use_cache = training_args.use_cache
-    num_tokens = _num_tokens(tokenizer)
-    for name in ("vocab_size", "decoder_vocab_size"):
+    sides: dict[str, Side] = {"vocab_size": "source", "decoder_vocab_size": "target"}
+    for name, side in sides.items():
+        num_tokens = _num_tokens(tokenizer, side)
         if num_tokens > getattr(config, name):
             raise ValueError(
                 f"The tokenizer must have at most as many tokens as the model's `{name}` ({getattr(config, name)}), "
@@ -418,12 +421,16 @@ def _new_config(model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase) 
             )
     # A tokenizer without a start token, such as Marian's, leaves its padding to start from.
     start = tokenizer.pad_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
-    fields = {"vocab_size": _num_tokens(tokenizer), "decoder_start_token_id": start} | special | values
+    fields = {"vocab_size": _num_tokens(tokenizer, "source"), "decoder_start_token_id": start} | special
+    if vocabulary(tokenizer, "source") != vocabulary(tokenizer, "target"):
+        num_targets = _num_tokens(tokenizer, "target")
+        fields |= {"decoder_vocab_size": num_targets, "share_encoder_decoder_embeddings": False}
+    fields |= values
     return Seq2SeqTransformerConfig.from_paper(model_args.preset or "base", **fields)
 
 
-def _num_tokens(tokenizer: PreTrainedTokenizerBase) -> int:
-    return max(tokenizer.get_vocab().values()) + 1  # ids may have gaps
+def _num_tokens(tokenizer: PreTrainedTokenizerBase, side: Side) -> int:
+    return max(vocabulary(tokenizer, side).values()) + 1  # ids may have gaps
 
 
 def _evaluate(

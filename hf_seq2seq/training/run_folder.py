@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from filelock import FileLock, Timeout
 
-from hf_seq2seq.saving import UNFINISHED, write_text
+from hf_seq2seq.saving import finished_names, write_text
 
 from .checkpoints import is_complete, last_whole_checkpoint, list_checkpoints, was_saved_at_a_signal
 
@@ -74,9 +74,8 @@ class RunFolder:
             if self._has_progress():
                 self._compare(settings)
             return
-        own = {LOCK_FILE, *(f"{name}{UNFINISHED}" for name in (SETTINGS_FILE, DATA_FILE, RESULTS_FILE))}
-        found = [path.name for path in self.path.iterdir()] if self.path.exists() else []
-        foreign = sorted(set(found) - own)
+        found = finished_names(self.path) if self.path.exists() else []
+        foreign = sorted(set(found) - {LOCK_FILE})
         if foreign:
             raise ValueError(
                 "`output_dir` must be a new or empty folder, or hold a run of `hf-seq2seq train`, but "

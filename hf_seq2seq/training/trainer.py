@@ -26,6 +26,7 @@ from transformers.trainer_utils import EvalLoopOutput, has_length, seed_worker
 from hf_seq2seq.data.batching import TokenBudgetBatchSampler, TokenBudgetStream
 from hf_seq2seq.data.collator import Seq2SeqCollator
 from hf_seq2seq.saving import writing
+from hf_seq2seq.vocabularies import decode_sources
 
 from .arguments import Seq2SeqTransformerTrainingArguments
 from .metrics import decode
@@ -327,7 +328,7 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
             return
         num_samples = min(NUM_SAMPLES, len(output.predictions))
         sources = [dataset[row]["input_ids"] for row in range(num_samples)]
-        texts = [self.processing_class.batch_decode(sources, skip_special_tokens=True)]
+        texts = [decode_sources(self.processing_class, sources)]
         texts.append(decode(self.processing_class, output.predictions[:num_samples]))
         if output.label_ids is not None:
             texts.append(decode(self.processing_class, output.label_ids[:num_samples]))

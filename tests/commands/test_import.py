@@ -23,6 +23,9 @@ from hf_seq2seq import Seq2SeqTransformerConfig, Translator
 from hf_seq2seq.inspection import nearest_neighbours, trace
 from hf_seq2seq.interop import to_ctranslate2
 from hf_seq2seq.loading import load_model, load_tokenizer
+from hf_seq2seq.training.arguments import ModelArguments
+from hf_seq2seq.training.run import _new_config
+from hf_seq2seq.vocabularies import decode_sources
 
 
 Command = Callable[..., tuple[int, str, str]]
@@ -229,14 +232,40 @@ def test_each_side_s_tokens_are_of_its_own_vocabulary(
 def test_words_are_found_in_the_vocabulary_of_their_side(command: Command, tmp_path: Path) -> None:
     write_marian(tmp_path / "marian", separate=True)
     of_target = json.loads((tmp_path / "marian" / "target_vocab.json").read_text())
+    gap = of_target.pop("e")
+    (tmp_path / "marian" / "target_vocab.json").write_text(json.dumps(of_target))
     command("import", "marian", tmp_path / "marian", tmp_path / "ours")
     model, tokenizer = load_model(tmp_path / "ours"), load_tokenizer(tmp_path / "ours")
-    found = nearest_neighbours(model, tokenizer, "z", 3, side="target")
-    assert found.token == "␣z"
     table = model.get_decoder_input_embeddings().weight.detach()
+    found = nearest_neighbours(model, tokenizer, "z", len(table) - 1, side="target")
+    assert found.token == "␣z"
     cosines = torch.nn.functional.cosine_similarity(table, table[of_target["\u2581z"]][None])
-    names = {number: token.replace("\u2581", "␣") for token, number in of_target.items()}
-    assert found.tokens == [names.get(number, f"<{number}>") for number in cosines.topk(4).indices.tolist()[1:]]
+    names = {number: token.replace("\u2581", "␣") for token, number in of_target.items()} | {gap: f"<{gap}>"}
+    expected = [names.get(number, f"<{number}>") for number in cosines.topk(len(table)).indices.tolist()[1:]]
+    assert found.tokens == expected
+    assert f"<{gap}>" in expected
+
+
+def test_a_new_model_has_a_table_for_each_vocabulary(command: Command, tmp_path: Path) -> None:
+    write_marian(tmp_path / "marian", separate=True)
+    of_target = json.loads((tmp_path / "marian" / "target_vocab.json").read_text())
+    of_target["<pad>"] = max(of_target.values()) + 3
+    (tmp_path / "marian" / "target_vocab.json").write_text(json.dumps(of_target))
+    tokenizer = MarianTokenizer.from_pretrained(tmp_path / "marian")
+    config = _new_config(ModelArguments(), tokenizer)
+    assert config.vocab_size == max(tokenizer.encoder.values()) + 1
+    assert config.decoder_vocab_size == of_target["<pad>"] + 1 == config.vocab_size + 3
+    assert not config.share_encoder_decoder_embeddings
+
+
+def test_sources_are_read_by_the_source_s_vocabulary(tmp_path: Path) -> None:
+    for separate in (False, True):
+        write_marian(tmp_path / str(separate), separate)
+    one, two = (MarianTokenizer.from_pretrained(tmp_path / name) for name in ("False", "True"))
+    ids = two(SOURCES[:1])["input_ids"]
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "True" / "source.spm"))
+    assert decode_sources(two, ids) == [" ".join([*pieces.encode(SOURCES[0], out_type=str), "</s>"])]
+    assert decode_sources(one, one(SOURCES[:1])["input_ids"]) == SOURCES[:1]
 
 
 def test_targets_that_fsmt_would_encode_as_sources_are_refused(command: Command, tmp_path: Path) -> None:

@@ -70,8 +70,11 @@ def test_samples_are_drawn_as_the_model_s_settings_say(
 ) -> None:
     model = letters_model(end_bias=5.0, decoder_layers=2)
     to_ctranslate2(model, letter_tokenizer, tmp_path / "plain")
+    # generate's, which is 50 for top_k: all of these tokens
     usual = Translator.from_pretrained(tmp_path / "plain", backend="ctranslate2")._settings({"do_sample": True}, False)
-    assert [usual[f"sampling_{name}"] for name in ("topk", "topp", "temperature")] == [50, 1.0, 1.0]  # generate's
+    assert (usual["sampling_topk"], usual["sampling_topp"], usual["sampling_temperature"]) == (30, 1.0, 1.0)
+    many = Translator.from_pretrained(tmp_path / "plain", backend="ctranslate2")(["a b"] * 20, do_sample=True)
+    assert len(set(many)) > 1
     model.generation_config.update(do_sample=True, top_k=1)
     to_ctranslate2(model, letter_tokenizer, tmp_path / "one")
     translator = Translator.from_pretrained(tmp_path / "one", backend="ctranslate2")
@@ -95,5 +98,6 @@ def test_a_damaged_folder_is_told(
     name: str, content: bytes, message: str, translators: tuple[Translator, Translator], tmp_path: Path
 ) -> None:
     (tmp_path / "exported" / name).write_bytes(content)
+    (tmp_path / "exported" / "generation_config.json").unlink()  # which other programs do not write
     with pytest.raises(ValueError, match=message):
         Translator.from_pretrained(tmp_path / "exported", backend="ctranslate2", device="cpu")

@@ -236,6 +236,7 @@ def test_a_tokenizer_of_two_vocabularies_is_not_trained_with(tmp_path: Path) -> 
     one, two = (load_fsmt_tokenizer(tmp_path / target_word) for target_word in ("ab", "äb"))
     assert one is not None
     assert two is not None
+    one.add_tokens(["<2de>"])
     _check_tokenizer(one, "one")
     with pytest.raises(ValueError, match=r"tokenizer of `.*` must encode targets, but is an FSMTTokenizer with a voc"):
         _check_tokenizer(two, "two")

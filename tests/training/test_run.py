@@ -505,3 +505,18 @@ def test_a_dry_run_of_several_processes_needs_no_folder(
     monkeypatch.setattr("hf_seq2seq.training.arguments.Seq2SeqTransformerTrainingArguments.local_process_index", 1)
     assert run(settings, tmp_path / "out", dry_run=True)["pairs"] == 60
     assert not (tmp_path / "out").exists()
+
+
+def test_a_finished_run_needs_no_checkpoint(settings: Settings, finished: Path) -> None:
+    results = run(settings, finished)
+    assert run(settings, finished, resume_from_checkpoint=finished / "checkpoint-99") == results
+
+
+def test_a_checkpoint_without_a_tokenizer_is_gone_on_from(settings: Settings, finished: Path, tmp_path: Path) -> None:
+    """A sharded one has none."""
+    shutil.copytree(finished, tmp_path / "out")
+    (tmp_path / "out" / "training_results.json").unlink()
+    shutil.rmtree(tmp_path / "out" / "checkpoint-6")
+    for file in (tmp_path / "out" / "checkpoint-3").glob("tokenizer*"):
+        file.unlink()
+    assert run(settings, tmp_path / "out")["num_steps"] == 6
