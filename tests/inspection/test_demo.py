@@ -251,8 +251,10 @@ def test_the_model_serves_one_user_after_another(translator: DemoTranslator, mon
 
 
 def test_a_trace_follows_the_tokens_of_a_hypothesis(translator: DemoTranslator, model: Model) -> None:
-    (traced,) = trace(model, translator.tokenizer, ["a b"], [Hypothesis("", ("c", "</s>", "d"))])
-    assert traced.target_tokens == ["c", "</s>", "d"]
+    tokens = ["c", "</s>", "d"]
+    hypothesis = Hypothesis("", tuple(tokens), tuple(translator.tokenizer.convert_tokens_to_ids(tokens)))
+    (traced,) = trace(model, translator.tokenizer, ["a b"], [hypothesis])
+    assert traced.target_tokens == tokens
     with pytest.raises(ValueError, match="`target` must be a text that is not blank"):
         trace(model, translator.tokenizer, ["a b"], [Hypothesis("")])
 
