@@ -252,7 +252,8 @@ def test_the_model_serves_one_user_after_another(translator: DemoTranslator, mon
 
 def test_a_trace_follows_the_tokens_of_a_hypothesis(translator: DemoTranslator, model: Model) -> None:
     tokens = ["c", "</s>", "d"]
-    hypothesis = Hypothesis("", tuple(tokens), tuple(translator.tokenizer.convert_tokens_to_ids(tokens)))
+    ids: Any = translator.tokenizer.convert_tokens_to_ids(tokens)
+    hypothesis = Hypothesis("", tuple(tokens), tuple(ids))
     (traced,) = trace(model, translator.tokenizer, ["a b"], [hypothesis])
     assert traced.target_tokens == tokens
     with pytest.raises(ValueError, match="`target` must be a text that is not blank"):
