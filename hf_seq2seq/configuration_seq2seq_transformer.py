@@ -5,6 +5,7 @@ This file travels with published checkpoints, so it imports nothing of this pack
 """
 
 import difflib
+import math
 from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -77,6 +78,9 @@ class Seq2SeqTransformerConfig(PreTrainedConfig):
         scale_embedding: Whether embeddings are multiplied by sqrt(d_model) (section 3.4).
         share_encoder_decoder_embeddings: Whether source and target tokens share one table (section 3.4).
         tie_word_embeddings: Whether the output projection is the target tokens' table (section 3.4).
+        init_std: Standard deviation of the normal distribution that all weight matrices are first drawn from (0.02 in
+            BART and Marian). `None` means Xavier-uniform projections, and embeddings of deviation d_model^-0.5. The
+            paper names none. Loaded weights are not touched.
         use_cache: Whether decoding keeps the keys and values of earlier steps.
         pad_token_id: Id that fills short rows up.
         bos_token_id: Id of the start token.
@@ -132,6 +136,7 @@ class Seq2SeqTransformerConfig(PreTrainedConfig):
     scale_embedding: bool = True
     share_encoder_decoder_embeddings: bool = True
     tie_word_embeddings: bool = True
+    init_std: float | int | None = None
     use_cache: bool = True
     is_encoder_decoder: bool = True
     pad_token_id: int = 0
@@ -191,6 +196,11 @@ class Seq2SeqTransformerConfig(PreTrainedConfig):
         for name in ("dropout", "attention_dropout", "activation_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 0 and below 1, but is {getattr(self, name)} instead.")
+
+    def validate_init_std(self) -> None:
+        """Checks that first weights are drawn from a distribution that there is, and are not all alike."""
+        if self.init_std is not None and not 0 < self.init_std < math.inf:
+            raise ValueError(f"`init_std` must be above 0 and finite, or None, but is {self.init_std} instead.")
 
     def validate_vocabularies(self) -> None:
         """Checks that shared embeddings have one vocabulary and that the special tokens are in it."""

@@ -369,13 +369,20 @@ class Seq2SeqTransformerPreTrainedModel(PreTrainedModel):
         super().__init__(config)
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Xavier-uniform projections, embeddings N(0, 1 / D), so that embeddings times sqrt(D) have variance 1."""
+        """Draws from N(0, init_std^2), or Xavier-uniform projections and embeddings N(0, 1 / D).
+
+        The latter times sqrt(D) have variance 1.
+        """
+        std = self.config.init_std
         if isinstance(module, nn.Linear):
-            init.xavier_uniform_(module.weight)
+            if std is None:
+                init.xavier_uniform_(module.weight)
+            else:
+                init.normal_(module.weight, std=std)
             if module.bias is not None:
                 init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
-            init.normal_(module.weight, std=self.config.d_model**-0.5)
+            init.normal_(module.weight, std=self.config.d_model**-0.5 if std is None else std)
         elif isinstance(module, nn.LayerNorm):
             init.ones_(module.weight)
             init.zeros_(module.bias)

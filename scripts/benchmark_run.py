@@ -13,6 +13,7 @@ import torch
 from benchmark_models import MODEL_MAKERS, PEER, ModelSizes
 from transformers import (
     DataCollatorForSeq2Seq,
+    PreTrainedModel,
     PreTrainedTokenizerFast,
     PrinterCallback,
     Seq2SeqTrainer,
@@ -162,23 +163,26 @@ def make_trainer(
     data: Any,
     tokenizer: PreTrainedTokenizerFast | None,
     *,
+    model: PreTrainedModel | None = None,
     seed: int = 0,
     max_steps: int = 1,
     **options: Any,
 ) -> Any:
-    """Returns a trainer of a new model: ours for our model, the stock one for MarianMT.
+    """Returns a trainer of a model: ours for our model, the stock one for MarianMT.
 
     Args:
         kind: PEER or OURS.
         settings: Device, type and sizes.
         data: The training pairs.
         tokenizer: What pads; `None` where all pairs have one length.
+        model: The model; by default a new one of the settings' sizes.
         seed: The seed of weights and batches.
         max_steps: Number of steps.
         **options: Fields of the training arguments.
     """
-    torch.manual_seed(seed)
-    model = MODEL_MAKERS[kind](settings.sizes)
+    if model is None:
+        torch.manual_seed(seed)
+        model = MODEL_MAKERS[kind](settings.sizes)
     make_arguments = Seq2SeqTrainingArguments if kind == PEER else Seq2SeqTransformerTrainingArguments
     arguments = make_arguments(
         seed=seed,

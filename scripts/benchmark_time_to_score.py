@@ -32,9 +32,10 @@ from benchmark_training import load_corpus, tell
 from datasets import Dataset
 from run_arguments import keep_arguments
 from sacrebleu.metrics.bleu import BLEU
+from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
-from hf_seq2seq.data import TokenBudgetBatchSampler, load_parallel
+from hf_seq2seq.data import Seq2SeqCollator, TokenBudgetBatchSampler, load_parallel
 from hf_seq2seq.inference.search import Ids
 from hf_seq2seq.saving import write_text
 from hf_seq2seq.training.checkpoints import last_whole_checkpoint
@@ -62,20 +63,26 @@ SAMPLING = {"marian-grouped": {"train_sampling_strategy": "group_by_length"}}
 
 @dataclass(frozen=True)
 class Epoch:
-    """How a model stood after an epoch: processor seconds of training so far, and its greedy BLEU (13a)."""
+    """How a model stood after an epoch: processor seconds of training so far, and its greedy BLEU (13a).
+
+    `update` is the number of updates so far, and `loss` the mean cross-entropy of a validation token, unsmoothed.
+    """
 
     epoch: int
     seconds: float
     bleu: float
+    update: int = 0
+    loss: float = math.nan
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """The tokenized training pairs, and the validation pairs as source ids and target texts."""
+    """The tokenized training pairs, and the validation pairs as ids of both sides and target texts."""
 
     train: Dataset
     tokenizer: Any
     sources: list[Ids]
+    targets: list[Ids]
     references: list[str]
 
     @classmethod
@@ -83,8 +90,9 @@ class Corpus:
         """Reads the files, source and target of each, and trains the tokenizer."""
         data, tokenizer = load_corpus(*train, vocab_size)
         pairs = list(load_parallel(*validation, streaming=True))
-        ids = tokenizer([pair["source"] for pair in pairs])["input_ids"]
-        return cls(data, tokenizer, ids, [pair["target"] for pair in pairs])
+        references = [pair["target"] for pair in pairs]
+        sources, targets = (tokenizer(side)["input_ids"] for side in ([pair["source"] for pair in pairs], references))
+        return cls(data, tokenizer, sources, targets, references)
 
 
 class ScoreMeter(TrainerCallback):
@@ -108,9 +116,9 @@ class ScoreMeter(TrainerCallback):
     def on_epoch_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Stops the clock and scores."""
         seconds = time.process_time() - self.started
-        bleu = greedy_bleu(kwargs["model"], self.corpus)
+        bleu, loss = greedy_bleu(kwargs["model"], self.corpus), validation_loss(kwargs["model"], self.corpus)
         before = self.epochs[-1].seconds if self.epochs else 0.0
-        self.epochs.append(Epoch(round(state.epoch or 0), before + seconds, bleu))
+        self.epochs.append(Epoch(round(state.epoch or 0), before + seconds, bleu, state.global_step, loss))
         write_text(self.file, json.dumps([asdict(epoch) for epoch in self.epochs], indent=2) + "\n")
         tell(f"{self.file.stem}, epoch {len(self.epochs)}: BLEU {bleu:.2f} after {(before + seconds) / 60:.1f} min")
         control.should_save = True
@@ -127,6 +135,24 @@ def greedy_bleu(model: Any, corpus: Corpus) -> float:
     model.train()
     by_row = dict(zip(order, corpus.tokenizer.batch_decode(ids, skip_special_tokens=True), strict=True))
     return float(BLEU().corpus_score([by_row[row] for row in range(len(order))], [corpus.references]).score)
+
+
+@torch.no_grad()
+def validation_loss(model: Any, corpus: Corpus) -> float:
+    """Returns the mean cross-entropy of the validation targets' tokens, without label smoothing."""
+    order = sorted(range(len(corpus.targets)), key=lambda row: len(corpus.targets[row]))
+    collate = Seq2SeqCollator(corpus.tokenizer, model=model)
+    total, count = 0.0, 0
+    model.eval()
+    for rows in batches_of(order, 64):
+        pairs = [{"input_ids": corpus.sources[row], "labels": corpus.targets[row]} for row in rows]
+        batch = {name: value.to(model.device) for name, value in collate(pairs).items()}
+        labels = batch.pop("labels")
+        logits = model(**batch).logits
+        total += float(nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum"))
+        count += int((labels != -100).sum())
+    model.train()
+    return total / count
 
 
 def train_to_score(name: str, options: argparse.Namespace, corpus: Corpus) -> list[Epoch]:

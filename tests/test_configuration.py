@@ -85,6 +85,7 @@ UNUSUAL: dict[str, Any] = {
     "scale_embedding": False,
     "share_encoder_decoder_embeddings": False,
     "tie_word_embeddings": False,
+    "init_std": 0.02,
     "use_cache": False,
     "pad_token_id": 3,
     "bos_token_id": 4,
@@ -339,3 +340,28 @@ def test_a_saved_config_that_was_changed_by_hand_is_checked_when_it_is_read(tmp_
     path.write_text(path.read_text().replace('"d_model": 16', '"d_model": 17'))
     with pytest.raises(StrictDataclassClassValidationError, match="`d_model` must be a multiple of"):
         AutoConfig.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("value", [0, -0.1, float("inf"), float("nan")])
+def test_weights_that_are_all_alike_or_infinite_are_not_drawn(value: float) -> None:
+    with pytest.raises(StrictDataclassClassValidationError, match="`init_std` must be above 0 and finite, or None"):
+        Seq2SeqTransformerConfig(init_std=value)
+
+
+@pytest.mark.parametrize(("init_std", "linear", "embedding"), [(None, 0.125, 0.125), (0.03, 0.03, 0.03)])
+@pytest.mark.parametrize("meta", [False, True])
+def test_first_weights_have_the_deviation_that_is_asked_for(
+    init_std: float | None, linear: float, embedding: float, meta: bool
+) -> None:
+    config = tiny_config(d_model=64, vocab_size=1000, init_std=init_std, attention_bias=True)
+    torch.manual_seed(0)
+    with torch.device("meta" if meta else "cpu"):
+        model = Seq2SeqTransformerForConditionalGeneration(config)
+    if meta:
+        model.to_empty(device="cpu")
+        model.init_weights()
+        model.tie_weights()
+    weights = torch.cat([layer.encoder_attn.q_proj.weight.flatten() for layer in model.model.decoder.layers])
+    assert weights.std().item() == pytest.approx(linear, rel=0.05)
+    assert model.lm_head.weight.std().item() == pytest.approx(embedding, rel=0.05)
+    assert not model.model.encoder.layers[0].self_attn.q_proj.bias.any()
