@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
-from .configuration_seq2seq_transformer import Seq2SeqTransformerConfig
-from .modeling_seq2seq_transformer import (
+from .model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
+from .model.modeling_seq2seq_transformer import (
     Seq2SeqTransformerForConditionalGeneration,
     Seq2SeqTransformerModel,
     Seq2SeqTransformerPreTrainedModel,

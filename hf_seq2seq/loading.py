@@ -18,8 +18,8 @@ from transformers import AutoTokenizer, GenerationConfig, PreTrainedConfig, PreT
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 from transformers.utils.hub import cached_file
 
-from .configuration_seq2seq_transformer import Seq2SeqTransformerConfig
-from .modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
+from .model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
+from .model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 
 
 logger = logging.getLogger(__name__)

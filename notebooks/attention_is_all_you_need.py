@@ -97,7 +97,7 @@ disable_progress_bar()
 datasets.disable_progress_bars()
 # The corpus is made by a script of the repository.
 sys.path += [str(folder / "scripts") for folder in (Path.cwd(), Path.cwd().parent)]
-from phrase_corpus import Corpus, make_corpus, write_corpus
+from scripts.phrase_corpus import Corpus, make_corpus, write_corpus
 
 
 DATE, DATE_IN_GERMAN = "Monday, March 3, 2025", "Montag, 3. März 2025"
@@ -643,5 +643,5 @@ figure
 # 5. Put a wrong weekday into `DATE_IN_GERMAN`, in part 1. Which predictions of part 12 change, and which do not?
 # 6. Which sentence makes greedy search and beam search disagree? `translator(text, beam_size=1)` searches greedily.
 #
-# The whole network is one file to read from top to bottom, `hf_seq2seq/modeling_seq2seq_transformer.py`. The pictures
-# of this notebook for a model of your own: `hf-seq2seq inspect MODEL --help`.
+# The whole network is one file to read from top to bottom, `hf_seq2seq/model/modeling_seq2seq_transformer.py`. The
+# pictures of this notebook for a model of your own: `hf-seq2seq inspect MODEL --help`.

@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from phrase_corpus import make_corpus, write_corpus
+from scripts.phrase_corpus import make_corpus, write_corpus
 
 
 # A small model learns these short phrases within minutes on two cores: pre-norm, which bears a high learning rate; no

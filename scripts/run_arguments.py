@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hf_seq2seq.saving import write_text
+from hf_seq2seq.atomic_writing import write_text
 
 
 ARGUMENTS_FILE = "arguments.json"

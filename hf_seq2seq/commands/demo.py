@@ -30,7 +30,7 @@ def demo(
 
     Several people can use it at once. Ctrl-C ends it. It needs `pip install 'hf-seq2seq[inspect]'`.
     """
-    from hf_seq2seq.inspection.demo import EXAMPLE, check_libraries, make_demo, write_space
+    from hf_seq2seq.demo.app import EXAMPLE, check_libraries, make_demo, write_space
 
     check_libraries()
     example = EXAMPLE if example is None else example

@@ -71,7 +71,7 @@ def evaluate(
         _check_same_number(sources, rival, "--source", source, "--against", against)
     check_output(output_file, source, reference, *([] if rival_file is None else [rival_file]))
 
-    from hf_seq2seq.training.metrics import compare, score
+    from hf_seq2seq.evaluation.metrics import compare, score
 
     def load(name: str, revision: str | None = None) -> Translator:
         return Translator.from_pretrained(

@@ -35,8 +35,8 @@ def export(
             f"`--quantization` must be given with ctranslate2 alone, but the format is {format}. Leave it out."
         )
 
+    from hf_seq2seq.atomic_writing import check_new_folder
     from hf_seq2seq.loading import load_model, load_tokenizer
-    from hf_seq2seq.saving import check_new_folder
 
     check_new_folder(output)
     model, tokenizer = load_model(source), load_tokenizer(source)

@@ -21,7 +21,7 @@ def import_(
 
     It translates as before. A model that cannot be represented is refused, with all reasons.
     """
-    from hf_seq2seq.saving import check_new_folder, new_folder
+    from hf_seq2seq.atomic_writing import check_new_folder, new_folder
 
     check_new_folder(output)
     model, tokenizer = _load(kind, source)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hf_seq2seq.vocabularies import Side
+from hf_seq2seq.token_lookup import Side
 
 
 if TYPE_CHECKING:

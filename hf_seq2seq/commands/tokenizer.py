@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 from transformers import PreTrainedTokenizerFast
 
+from hf_seq2seq.atomic_writing import finished_names, replaced_files
 from hf_seq2seq.data import read_lines
-from hf_seq2seq.saving import finished_names, replaced_files
 from hf_seq2seq.tokenization import Kind, train_tokenizer
 
 

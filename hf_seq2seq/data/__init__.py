@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from .collator import Seq2SeqCollator
     from .filtering import filter_pairs
     from .mixing import mix_corpora
-    from .preprocessing import tokenize_pairs
     from .reading import load_parallel, read_lines
+    from .tokenizing import tokenize_pairs
 
 
 # Imported when first asked for: reading lines needs nothing heavy, while datasets alone costs seconds.
@@ -22,7 +22,7 @@ _LAZY = {
     "load_parallel": ".reading",
     "mix_corpora": ".mixing",
     "read_lines": ".reading",
-    "tokenize_pairs": ".preprocessing",
+    "tokenize_pairs": ".tokenizing",
 }
 
 

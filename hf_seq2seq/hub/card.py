@@ -19,9 +19,9 @@ from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import HFValidationError, StrictDataclassError
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # not in its list of exports
 
-from hf_seq2seq.configuration_seq2seq_transformer import _PAPER_ROWS, Seq2SeqTransformerConfig
-from hf_seq2seq.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
-from hf_seq2seq.saving import PathLike
+from hf_seq2seq.atomic_writing import PathLike
+from hf_seq2seq.model.configuration_seq2seq_transformer import _PAPER_ROWS, Seq2SeqTransformerConfig
+from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 
 
 FACTS_FILE = "model_card.yaml"  # in a model's folder: what `hf-seq2seq train` knows of it, and whoever adds to it

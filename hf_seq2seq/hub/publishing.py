@@ -11,9 +11,9 @@ from huggingface_hub import HfApi, ModelCard, constants
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # not in its list of exports
 from transformers import PreTrainedTokenizerBase, TrainerState
 
+from hf_seq2seq.atomic_writing import new_folder
 from hf_seq2seq.loading import PathLike, load_model, load_tokenizer
-from hf_seq2seq.modeling_seq2seq_transformer import Seq2SeqTransformerPreTrainedModel
-from hf_seq2seq.saving import new_folder
+from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerPreTrainedModel
 
 from .card import FACTS_FILE, CardFacts, make_card, make_facts, read_facts
 from .errors import RUN_AGAIN, hub_errors

@@ -10,7 +10,7 @@ import torch
 from transformers import GenerationConfig
 
 from .hypothesis import Scores, SearchOptions
-from .search import EXTRA_LENGTH, Ids, check_search_options
+from .torch_search import EXTRA_LENGTH, Ids, check_search_options
 
 
 # CTranslate2 ends a search once so many times the beam's hypotheses are finished. With 1 that is `early_stopping=True`

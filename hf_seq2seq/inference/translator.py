@@ -11,11 +11,11 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_seq2seq.loading import load_model, load_tokenizer
-from hf_seq2seq.vocabularies import encode_targets, ids_to_tokens
+from hf_seq2seq.token_lookup import encode_targets, ids_to_tokens
 
 from .hypothesis import Hypothesis, SearchOptions
-from .search import EXTRA_LENGTH, Ids, TorchSearch
 from .sentences import join_hypotheses, split_sentences
+from .torch_search import EXTRA_LENGTH, Ids, TorchSearch
 from .windows import growing_sizes, in_lists
 
 

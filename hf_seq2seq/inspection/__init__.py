@@ -4,6 +4,9 @@ One function returns the numbers of a view, and another draws them: `attention_m
 `write_view` writes either to a file. Pictures need `pip install 'hf-seq2seq[inspect]'`, numbers do not.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .attention import (
     AttentionMaps,
     SoftAlignment,
@@ -14,15 +17,25 @@ from .attention import (
 )
 from .beams import BeamTree, Node, beam_tree, draw_beam_tree
 from .decoding import GreedyDecode, Step, draw_greedy_steps, greedy_steps
-from .demo import make_demo, write_space
 from .embeddings import Neighbours, Projection, draw_neighbours, draw_projection, nearest_neighbours, project_tokens
 from .figures import as_json, write_view
+from .head_scores import HeadScores, draw_head_scores, head_scores
 from .masks import Masks, attention_masks, draw_masks
 from .positions import Positions, draw_positions, position_vectors
-from .scores import HeadScores, draw_head_scores, head_scores
 from .tokens import readable_tokens
 from .trace import Attention, Trace, trace
 from .training_curves import Curve, Panel, draw_training_curves, training_curves
+
+
+if TYPE_CHECKING:
+    from hf_seq2seq.demo import make_demo, write_space
+
+
+def __getattr__(name: str) -> Any:
+    """Finds the demo page's functions, which were in this room before they had one of their own."""
+    if name not in ("make_demo", "write_space"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("hf_seq2seq.demo"), name)
 
 
 __all__ = [

@@ -7,7 +7,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from hf_seq2seq.inference import SearchOptions
-from hf_seq2seq.inference.search import EXTRA_LENGTH, Ids, TorchSearch
+from hf_seq2seq.inference.torch_search import EXTRA_LENGTH, Ids, TorchSearch
 
 from .figures import COLOURS, Lettering, new_figure
 from .tokens import check_texts, readable_ids

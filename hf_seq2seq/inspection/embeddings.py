@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from hf_seq2seq.vocabularies import Side, check_side, vocabulary
+from hf_seq2seq.token_lookup import Side, check_side, vocabulary
 
 from .figures import COLOURS, Lettering, new_figure
 from .tokens import find_token, readable_ids

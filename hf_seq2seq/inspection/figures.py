@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from hf_seq2seq.saving import PathLike
+from hf_seq2seq.atomic_writing import PathLike
 
 
 if TYPE_CHECKING:

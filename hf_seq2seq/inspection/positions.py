@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from hf_seq2seq.vocabularies import Side, check_side
+from hf_seq2seq.token_lookup import Side, check_side
 
 from .figures import COLOURS, add_colour_bar, new_figure
 from .trace import Model

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from tokenizers import decoders
 from transformers import PreTrainedTokenizerBase
 
-from hf_seq2seq.vocabularies import Side, encode_targets, ids_to_tokens, vocabulary
+from hf_seq2seq.token_lookup import Side, encode_targets, ids_to_tokens, vocabulary
 
 
 # The last is SentencePiece's sign for a space.

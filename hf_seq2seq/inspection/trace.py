@@ -15,12 +15,12 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from hf_seq2seq.inference import Hypothesis
-from hf_seq2seq.inference.search import Ids, TorchSearch
-from hf_seq2seq.modeling_seq2seq_transformer import (
+from hf_seq2seq.inference.torch_search import Ids, TorchSearch
+from hf_seq2seq.model.modeling_seq2seq_transformer import (
     Seq2SeqTransformerAttention,
     Seq2SeqTransformerForConditionalGeneration,
 )
-from hf_seq2seq.vocabularies import encode_targets
+from hf_seq2seq.token_lookup import encode_targets
 
 from .tokens import check_texts, readable_ids
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from transformers import TrainerState
 
-from hf_seq2seq.saving import PathLike
+from hf_seq2seq.atomic_writing import PathLike
 
 from .figures import new_figure
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hf_seq2seq.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
+from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 
 
 def check_model(model: Any) -> None:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from hf_seq2seq.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
-from hf_seq2seq.saving import new_folder
-from hf_seq2seq.vocabularies import vocabulary
+from hf_seq2seq.atomic_writing import new_folder
+from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
+from hf_seq2seq.token_lookup import vocabulary
 
 from .checks import check_model
 

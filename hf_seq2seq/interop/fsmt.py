@@ -11,7 +11,7 @@ from torch import nn
 from transformers import FSMTForConditionalGeneration, FSMTTokenizer, PreTrainedTokenizerBase
 
 from hf_seq2seq.loading import PathLike
-from hf_seq2seq.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
+from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 
 from .stock_models import Weights, import_stock_model, load_stock_tokenizer
 

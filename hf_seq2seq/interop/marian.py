@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from transformers import MarianConfig, MarianMTModel, MarianTokenizer, PreTrainedTokenizerBase
 
-from hf_seq2seq.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
 from hf_seq2seq.loading import PathLike
-from hf_seq2seq.modeling_seq2seq_transformer import (
+from hf_seq2seq.model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
+from hf_seq2seq.model.modeling_seq2seq_transformer import (
     Seq2SeqTransformerAttention,
     Seq2SeqTransformerForConditionalGeneration,
     Seq2SeqTransformerSinusoidalPositions,

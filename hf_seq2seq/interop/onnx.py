@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.export import Dim
 from transformers import DynamicCache, EncoderDecoderCache, PreTrainedTokenizerBase
 
-from hf_seq2seq.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
-from hf_seq2seq.saving import new_folder
+from hf_seq2seq.atomic_writing import new_folder
+from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 
 from .checks import check_model
 

@@ -16,9 +16,9 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.activations import ACT2FN
 
-from hf_seq2seq.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
 from hf_seq2seq.loading import PathLike
-from hf_seq2seq.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
+from hf_seq2seq.model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
+from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 
 
 logger = logging.getLogger(__name__)

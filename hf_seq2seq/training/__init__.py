@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 
 if TYPE_CHECKING:
+    from hf_seq2seq.evaluation.metrics import generation_metrics, score
+
     from .arguments import DataArguments, ModelArguments, Seq2SeqTransformerTrainingArguments, parse_arguments
     from .averaging import average_checkpoints
-    from .metrics import generation_metrics, score
     from .run import run_training
     from .schedule import paper_learning_rate
     from .trainer import Seq2SeqTransformerTrainer
@@ -20,11 +21,11 @@ _LAZY = {
     "Seq2SeqTransformerTrainer": ".trainer",
     "Seq2SeqTransformerTrainingArguments": ".arguments",
     "average_checkpoints": ".averaging",
-    "generation_metrics": ".metrics",
+    "generation_metrics": "hf_seq2seq.evaluation.metrics",
     "paper_learning_rate": ".schedule",
     "parse_arguments": ".arguments",
     "run_training": ".run",
-    "score": ".metrics",
+    "score": "hf_seq2seq.evaluation.metrics",
 }
 
 

@@ -16,7 +16,7 @@ import yaml
 from transformers import HfArgumentParser, Seq2SeqTrainingArguments
 from transformers.trainer_utils import IntervalStrategy
 
-from hf_seq2seq.configuration_seq2seq_transformer import _PAPER_ROWS, Seq2SeqTransformerConfig
+from hf_seq2seq.model.configuration_seq2seq_transformer import _PAPER_ROWS, Seq2SeqTransformerConfig
 
 
 # `use_cache` is a training argument too, and an encoder-decoder is nothing else.

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from hf_seq2seq.atomic_writing import check_new_folder, new_folder
 from hf_seq2seq.loading import PathLike, load_model, load_tokenizer
-from hf_seq2seq.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
-from hf_seq2seq.saving import check_new_folder, new_folder
+from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 
 from .checkpoints import is_complete, list_checkpoints, was_saved_at_a_signal
 

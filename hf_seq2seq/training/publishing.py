@@ -16,7 +16,7 @@ from hf_seq2seq.hub.card import CardFacts
 from hf_seq2seq.hub.errors import hub_errors
 from hf_seq2seq.hub.publishing import stage, upload
 
-from .record import describe_hyperparameters, describe_progress
+from .card_facts import describe_hyperparameters, describe_progress
 
 
 logger = logging.getLogger(__name__)

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import EarlyStoppingCallback, PreTrainedTokenizerBase, TrainerState, set_seed
 
-from hf_seq2seq.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
+from hf_seq2seq.atomic_writing import writing
 from hf_seq2seq.data import Seq2SeqCollator, filter_pairs, load_parallel, mix_corpora, tokenize_pairs
+from hf_seq2seq.evaluation.metrics import decode, generation_metrics, score
 from hf_seq2seq.hub.card import FACTS_FILE
 from hf_seq2seq.loading import load_model, load_tokenizer
-from hf_seq2seq.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
-from hf_seq2seq.saving import writing
+from hf_seq2seq.model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
+from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
+from hf_seq2seq.token_lookup import Side, check_encodes_targets, vocabulary
 from hf_seq2seq.tokenization import train_tokenizer
-from hf_seq2seq.vocabularies import Side, check_encodes_targets, vocabulary
 
 from .arguments import (
     CHANGEABLE_FIELDS,
@@ -26,11 +27,7 @@ from .arguments import (
     Seq2SeqTransformerTrainingArguments,
 )
 from .averaging import average_weights
-from .checkpoints import find_fault, holds_weights_alone, is_complete, list_checkpoints, was_saved_at_a_signal
-from .interruption import StopOnSignal
-from .metrics import decode, generation_metrics, score
-from .plan import describe_plan
-from .record import (
+from .card_facts import (
     describe_command,
     describe_data,
     describe_hardware,
@@ -38,6 +35,9 @@ from .record import (
     describe_progress,
     describe_scores,
 )
+from .checkpoints import find_fault, holds_weights_alone, is_complete, list_checkpoints, was_saved_at_a_signal
+from .dry_run import describe_plan
+from .interruption import StopOnSignal
 from .run_folder import RESULTS_FILE, RunFolder
 from .trainer import Seq2SeqTransformerTrainer
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from filelock import FileLock, Timeout
 
-from hf_seq2seq.saving import finished_names, write_text
+from hf_seq2seq.atomic_writing import finished_names, write_text
 
 from .checkpoints import is_complete, last_whole_checkpoint, list_checkpoints, was_saved_at_a_signal
 

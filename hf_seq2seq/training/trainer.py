@@ -23,13 +23,13 @@ from transformers import (
 )
 from transformers.trainer_utils import EvalLoopOutput, has_length, seed_worker
 
+from hf_seq2seq.atomic_writing import writing
 from hf_seq2seq.data.batching import TokenBudgetBatchSampler, TokenBudgetStream
 from hf_seq2seq.data.collator import Seq2SeqCollator
-from hf_seq2seq.saving import writing
-from hf_seq2seq.vocabularies import decode_sources
+from hf_seq2seq.evaluation.metrics import decode
+from hf_seq2seq.token_lookup import decode_sources
 
 from .arguments import Seq2SeqTransformerTrainingArguments
-from .metrics import decode
 from .progress import TokensProgressCallback
 from .publishing import PublishingTrainer
 from .schedule import paper_schedule

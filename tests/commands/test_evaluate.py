@@ -11,7 +11,7 @@ from reference.tiny_models import tiny_model
 from transformers import PreTrainedTokenizerFast
 
 from hf_seq2seq import Translator
-from hf_seq2seq.training.metrics import score
+from hf_seq2seq.evaluation.metrics import score
 
 
 Command = Callable[..., tuple[int, str, str]]

@@ -23,9 +23,9 @@ from hf_seq2seq import Seq2SeqTransformerConfig, Translator
 from hf_seq2seq.inspection import nearest_neighbours, trace
 from hf_seq2seq.interop import to_ctranslate2
 from hf_seq2seq.loading import load_model, load_tokenizer
+from hf_seq2seq.token_lookup import decode_sources
 from hf_seq2seq.training.arguments import ModelArguments
 from hf_seq2seq.training.run import _new_config
-from hf_seq2seq.vocabularies import decode_sources
 
 
 Command = Callable[..., tuple[int, str, str]]

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from huggingface_hub import ModelCard
 from reference.tiny_models import tiny_config
-from render_model_cards import FOLDER, render
 
 from hf_seq2seq import Seq2SeqTransformerConfig, Seq2SeqTransformerForConditionalGeneration
-from hf_seq2seq.configuration_seq2seq_transformer import _PAPER_ROWS
 from hf_seq2seq.hub.card import METRICS, CardFacts, make_card, make_facts, nearest_paper_model, read_facts
+from hf_seq2seq.model.configuration_seq2seq_transformer import _PAPER_ROWS
+from scripts.render_model_cards import FOLDER, render
 
 
 SCORES = {

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from hf_seq2seq import Translator
 from hf_seq2seq.inference import Hypothesis
-from hf_seq2seq.inference import search as search_module
+from hf_seq2seq.inference import torch_search as search_module
 from hf_seq2seq.inference import translator as translator_module
 
 

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 import hf_seq2seq
 from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration, Translator
-from hf_seq2seq.inference import search as search_module
+from hf_seq2seq.inference import torch_search as search_module
 
 
 START, END, UNKNOWN = 1, 2, 3

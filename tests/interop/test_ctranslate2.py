@@ -12,13 +12,13 @@ from typing import Any
 import ctranslate2
 import pytest
 import torch
-from compare_ctranslate2 import TIE, search_with_ctranslate2, search_with_generate, ties
 from reference.tiny_models import random_sentences, tiny_config, tiny_model
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerFast
 
 from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration, interop, train_tokenizer
 from hf_seq2seq.interop import to_ctranslate2
 from hf_seq2seq.interop.ctranslate2 import ACTIVATIONS
+from scripts.benchmarks.compare_ctranslate2 import TIE, search_with_ctranslate2, search_with_generate, ties
 
 
 PAD, START, END = 0, 1, 2

@@ -11,7 +11,8 @@ import pytest
 from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import launch_command_parser
 
-from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration, modeling_seq2seq_transformer
+from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration
+from hf_seq2seq.model import modeling_seq2seq_transformer
 
 
 LAUNCH = Path(__file__).parents[2] / "scripts" / "launch"

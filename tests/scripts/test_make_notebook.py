@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
-import make_notebook
 import nbformat
 import pytest
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
+
+from scripts import make_notebook
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import phrase_corpus
 import pytest
 from babel import Locale, UnknownLocaleError
 from num2words import CONVERTER_CLASSES
-from phrase_corpus import Corpus, Kind, Phrase, find_locale, make_corpus, write_corpus, write_phrase
+
+from scripts import phrase_corpus
+from scripts.phrase_corpus import Corpus, Kind, Phrase, find_locale, make_corpus, write_corpus, write_phrase
 
 
 SCRIPT = Path(phrase_corpus.__file__)

@@ -17,9 +17,9 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedTokenizerFast
 
 from hf_seq2seq.data import Seq2SeqCollator
+from hf_seq2seq.evaluation.metrics import decode, generation_metrics
 from hf_seq2seq.tokenization import train_tokenizer
 from hf_seq2seq.training import Seq2SeqTransformerTrainer, Seq2SeqTransformerTrainingArguments
-from hf_seq2seq.training.metrics import decode, generation_metrics
 
 
 Batches = list[list[tuple[int, int]]]

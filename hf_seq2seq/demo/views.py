@@ -1,0 +1,300 @@
+"""What the demo page shows of one text, and the checks of what is typed into it; nothing here knows the page."""
+
+import base64
+import html
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from io import BytesIO
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from hf_seq2seq.inference import Hypothesis, Translator
+from hf_seq2seq.inspection.attention import AXES, AttentionMaps, SoftAlignment, soft_alignment
+from hf_seq2seq.inspection.beams import BeamTree, beam_tree, draw_beam_tree
+from hf_seq2seq.inspection.figures import COLOURS, FORBIDDEN
+from hf_seq2seq.inspection.tokens import check_texts
+from hf_seq2seq.inspection.trace import Model, Trace, trace
+
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+
+LONGEST_TEXT = 100  # tokens
+MOST_CHARACTERS = 2000  # which are counted first: to cut a text into tokens takes time
+LARGEST_BEAM = 10
+LARGEST_PENALTY = 5.0
+
+# All in pixels: a map of a short sentence fits on a phone, and the labels of a long one do not touch.
+_MAP, _LARGEST_CELL, _SMALLEST_CELL = 264, 32, 16
+_LABEL, _LETTER = 12, 7.5
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A text, how it was translated, and what the page shows of it.
+
+    Attributes:
+        text: The text.
+        beam_size: Hypotheses kept at each step.
+        length_penalty: As in `SearchOptions`.
+        hypotheses: The `beam_size` best, the best first.
+        alignment: The soft alignment of the best.
+        trace: The pass in which the best was given, without its logits, which the page does not show.
+    """
+
+    text: str
+    beam_size: int
+    length_penalty: float
+    hypotheses: list[Hypothesis]
+    alignment: SoftAlignment
+    trace: Trace
+
+
+class DemoTranslator:
+    """Translates for all users of a page, one after another, and keeps nothing of what they write.
+
+    Args:
+        model: The model; it is put in evaluation mode.
+        tokenizer: Its tokenizer.
+    """
+
+    def __init__(self, model: Model, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.model, self.tokenizer = model, tokenizer
+        self._translator = Translator(model, tokenizer)
+        # While `Translator` asks for attention weights the model has other settings, which the copy that `trace` makes
+        # in another thread would get too.
+        self._lock = Lock()
+
+    @property
+    def default_beam_size(self) -> int:
+        """The model's own, or the largest of the page where that is less."""
+        return min(self.model.generation_config.num_beams or 1, LARGEST_BEAM)
+
+    @property
+    def default_length_penalty(self) -> float:
+        """The model's own."""
+        penalty = self.model.generation_config.length_penalty
+        return 1.0 if penalty is None else float(penalty)
+
+    @property
+    def longest_text(self) -> int:
+        """The most tokens of a text: fewer than the page's where the model has fewer positions."""
+        config = self.model.config
+        is_learned = config.position_embedding_type == "learned"
+        return min(LONGEST_TEXT, config.max_position_embeddings) if is_learned else LONGEST_TEXT
+
+    def translate(self, text: str, beam_size: float | None = None, length_penalty: float | None = None) -> Translation:
+        """Translate a text; line breaks in it count as spaces.
+
+        Args:
+            text: The text.
+            beam_size: Hypotheses kept at each step; by default the model's own.
+            length_penalty: As in `SearchOptions`; by default the model's own.
+
+        Raises:
+            ValueError: If the text is blank, too long or no text, or an option is out of range.
+        """
+        text = self._check_text(text)
+        beams = check_beam_size(self.default_beam_size if beam_size is None else beam_size)
+        penalty = check_length_penalty(self.default_length_penalty if length_penalty is None else length_penalty)
+        with self._lock:
+            (hypotheses,) = self._translator.hypotheses(
+                [text], attention=True, beam_size=beams, length_penalty=penalty, n_best=beams
+            )
+            (traced,) = trace(self.model, self.tokenizer, [text], hypotheses[:1])
+        return Translation(
+            *(text, beams, penalty, hypotheses, soft_alignment(self.tokenizer, hypotheses[0])),
+            replace(traced, logits=torch.empty(0)),
+        )
+
+    def tree(self, translation: Translation) -> BeamTree | None:
+        """Returns the tree of a translation's beam search; None for greedy search, which has none."""
+        if translation.beam_size == 1:
+            return None
+        with self._lock:
+            return beam_tree(
+                *(self.model, self.tokenizer, translation.text),
+                beam_size=translation.beam_size,
+                length_penalty=translation.length_penalty,
+            )
+
+    def _check_text(self, text: str) -> str:
+        if isinstance(text, str) and len(text) > MOST_CHARACTERS:
+            raise ValueError(_too_long(f"{MOST_CHARACTERS:,} characters", f"{len(text):,}"))
+        check_texts("text", [text])
+        line = " ".join(text.splitlines())
+        number = len(self.tokenizer(line, verbose=False)["input_ids"])
+        if number > self.longest_text:
+            raise ValueError(_too_long(f"{self.longest_text} tokens", f"{number:,}"))
+        if number == 0:
+            raise ValueError("`text` must hold something that the tokenizer knows, but does not. Write a sentence.")
+        return line
+
+
+def _too_long(limit: str, found: str) -> str:
+    return (
+        f"`text` must have at most {limit}, but has {found} instead. Maps and trees of longer ones could not be read, "
+        "and others would wait for them. Shorten it, or cut it in two."
+    )
+
+
+def check_beam_size(beam_size: float) -> int:
+    """Returns a beam size that the page offers.
+
+    Raises:
+        ValueError: If it is another.
+    """
+    if not (1 <= beam_size <= LARGEST_BEAM and beam_size == int(beam_size)):
+        raise ValueError(
+            f"`beam size` must be a whole number from 1 to {LARGEST_BEAM}, but is {beam_size:,.10g} instead. Choose "
+            "one of these: larger ones take longer and hardly find better translations."
+        )
+    return int(beam_size)
+
+
+def check_length_penalty(length_penalty: float) -> float:
+    """Returns a length penalty that the page offers.
+
+    Raises:
+        ValueError: If it is another.
+    """
+    if not (math.isfinite(length_penalty) and abs(length_penalty) <= LARGEST_PENALTY):
+        raise ValueError(
+            f"`length penalty` must be a number from {-LARGEST_PENALTY:g} to {LARGEST_PENALTY:g}, but is "
+            f"{length_penalty:,.10g} instead. Beyond these the length alone would decide."
+        )
+    return float(length_penalty)
+
+
+def hypotheses_table(translation: Translation) -> str:
+    """Returns the hypotheses as an HTML table: rank, text, log-probability and the search's score."""
+    score_of_search = "<th>Score</th>" if translation.beam_size > 1 else ""
+    head = f"<tr><th>#</th><th>Translation</th><th>Log-prob.</th>{score_of_search}</tr>"
+    rows = []
+    for rank, hypothesis in enumerate(translation.hypotheses, start=1):
+        score = hypothesis.score or 0.0
+        cells = [str(rank), html.escape(hypothesis.text), _minus(score)]
+        if translation.beam_size > 1:
+            cells.append(_minus(score / len(hypothesis.tokens) ** translation.length_penalty))
+        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+    return f'<table class="hypotheses"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
+
+
+def tree_picture(tree: BeamTree) -> str:
+    """Returns a picture of a tree as an HTML element: within one, no text of a user's can be code."""
+    written = BytesIO()
+    figure = draw_beam_tree(tree)
+    figure.axes[0].set_title("")  # the page has it, and that of a wide tree would begin out of sight
+    figure.savefig(written, format="svg")
+    data = base64.b64encode(written.getvalue()).decode()
+    words = f"Tree of a beam search with {tree.beam_size} beams, whose best hypothesis is: {tree.translation}"
+    return f'<img src="data:image/svg+xml;base64,{data}" alt="{html.escape(words)}">'
+
+
+def alignment_map(alignment: SoftAlignment) -> "go.Figure":
+    """Returns a soft alignment as an interactive heat map; rings mark what a token attended to most."""
+    figure = heat_map(
+        alignment.weights,
+        (alignment.target_tokens, alignment.source_tokens),
+        ("tokens of the translation", "source tokens"),
+    )
+    figure.add_scatter(
+        x=alignment.best,
+        y=list(range(len(alignment.best))),
+        mode="markers",
+        marker={"symbol": "circle-open", "size": 9, "color": "#ff4d4d", "line": {"width": 1.6}},
+        hoverinfo="skip",
+        showlegend=False,
+    )
+    return figure
+
+
+def attention_map(maps: AttentionMaps) -> "go.Figure":
+    """Returns the first of some attention maps as an interactive heat map; what a mask forbids is grey."""
+    return heat_map(maps.weights[0], (maps.query_tokens, maps.key_tokens), AXES[maps.stack], maps.allowed)
+
+
+def heat_map(
+    weights: Tensor,
+    tokens: tuple[Sequence[str], Sequence[str]],
+    titles: tuple[str, str],
+    allowed: Tensor | None = None,
+) -> "go.Figure":
+    """Returns attention weights as an interactive heat map that tells of a cell that is pointed at.
+
+    Its size is fixed, since labels of smaller ones could not be read: whoever shows it lets it be scrolled.
+
+    Args:
+        weights: Shape (T, S).
+        tokens: Those of the T rows, from the top, and of the S columns.
+        titles: What rows and columns are.
+        allowed: True for cells that are drawn, shape (T, S); others are grey.
+    """
+    import plotly.graph_objects as go
+
+    rows, columns = tokens
+    cells: list[list[float | None]] = weights.tolist()
+    if allowed is not None:
+        cells = [
+            [cell if is_allowed else None for cell, is_allowed in zip(*of_row, strict=True)]
+            for of_row in zip(cells, allowed.tolist(), strict=True)
+        ]
+    figure = go.Figure(
+        go.Heatmap(
+            z=cells,
+            zmin=0.0,
+            zmax=float(weights.max()),
+            colorscale=COLOURS,
+            hoverongaps=False,
+            hovertemplate=f"{titles[0]}: <b>%{{y}}</b><br>{titles[1]}: <b>%{{x}}</b><br>weight: <b>%{{z:.4f}}</b>"
+            "<extra></extra>",
+            colorbar={
+                "title": {"text": "attention weight", "side": "top", "font": {"size": _LABEL}},
+                **{"orientation": "h", "thickness": 10, "y": 1.0, "yanchor": "bottom", "ypad": 4},
+            },
+        )
+    )
+    cell = min(max(_MAP // max(len(rows), len(columns)), _SMALLEST_CELL), _LARGEST_CELL)
+    left, bottom = (_LETTER * max(map(len, labels)) + 34 for labels in (rows, columns))
+    figure.update_layout(
+        template="simple_white",
+        width=max(cell * len(columns), 160) + left + 12,
+        height=max(cell * len(rows), 60) + bottom + 54,
+        margin={"l": left, "r": 12, "t": 54, "b": bottom},
+        font={"family": "system-ui, sans-serif", "size": _LABEL},
+        plot_bgcolor=FORBIDDEN,
+        hoverlabel={"font_size": 13, "align": "left"},
+        dragmode=False,  # a finger that moves over it scrolls the page
+    )
+    figure.update_xaxes(_axis(columns, titles[1]), tickangle=0 if _are_letters(columns) else -90)
+    figure.update_yaxes(_axis(rows, titles[0]), range=[len(rows) - 0.5, -0.5])  # from the top
+    return figure
+
+
+def _axis(tokens: Sequence[str], title: str) -> dict[str, Any]:
+    # Plotly reads some tags, such as <s>, as formatting.
+    labels = [html.escape(token, quote=False) for token in tokens]
+    return {
+        "tickmode": "array",
+        "tickvals": list(range(len(tokens))),
+        "ticktext": labels,
+        "range": [-0.5, len(tokens) - 0.5],
+        "title": {"text": title, "font": {"size": _LABEL}},
+        "fixedrange": True,
+        "showline": False,
+        "ticks": "",
+    }
+
+
+def _are_letters(tokens: Sequence[str]) -> bool:
+    return all(len(token) == 1 for token in tokens)
+
+
+def _minus(number: float) -> str:
+    return f"{number:.3f}".replace("-", "\N{MINUS SIGN}")
