@@ -16,6 +16,8 @@ from reference.tiny_models import tiny_model
 from transformers import PreTrainedTokenizerFast
 
 from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration, Translator
+from hf_seq2seq.demo import make_demo, write_space
+from hf_seq2seq.demo import views as demo_views
 from hf_seq2seq.demo.page import Contents
 from hf_seq2seq.demo.views import (
     DemoTranslator,
@@ -27,7 +29,7 @@ from hf_seq2seq.demo.views import (
     tree_picture,
 )
 from hf_seq2seq.inference import Hypothesis
-from hf_seq2seq.inspection import attention_maps, beam_tree, demo_views, make_demo, soft_alignment, trace, write_space
+from hf_seq2seq.inspection import attention_maps, beam_tree, soft_alignment, trace
 
 
 Model = Seq2SeqTransformerForConditionalGeneration

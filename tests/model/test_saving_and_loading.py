@@ -20,9 +20,9 @@ import hf_seq2seq
 from hf_seq2seq import (
     Seq2SeqTransformerForConditionalGeneration,
     Seq2SeqTransformerModel,
-    modeling_seq2seq_transformer,
     train_tokenizer,
 )
+from hf_seq2seq.model import modeling_seq2seq_transformer
 
 
 Model = Seq2SeqTransformerForConditionalGeneration
