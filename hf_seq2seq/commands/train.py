@@ -8,7 +8,7 @@ import typer
 
 def train(context: typer.Context) -> None:
     """Train a model on pairs of texts, or train one further."""
-    from hf_seq2seq.training.arguments import parse_arguments
+    from hf_seq2seq.training.command_line import parse_arguments
 
     model_args, data_args, training_args = parse_arguments(context.args)
 

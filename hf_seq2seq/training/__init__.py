@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hf_seq2seq.evaluation.metrics import generation_metrics, score
 
-    from .arguments import DataArguments, ModelArguments, Seq2SeqTransformerTrainingArguments, parse_arguments
+    from .arguments import DataArguments, ModelArguments, Seq2SeqTransformerTrainingArguments
     from .averaging import average_checkpoints
+    from .command_line import parse_arguments
     from .run import run_training
     from .schedule import paper_learning_rate
     from .trainer import Seq2SeqTransformerTrainer
@@ -23,7 +24,7 @@ _LAZY = {
     "average_checkpoints": ".averaging",
     "generation_metrics": "hf_seq2seq.evaluation.metrics",
     "paper_learning_rate": ".schedule",
-    "parse_arguments": ".arguments",
+    "parse_arguments": ".command_line",
     "run_training": ".run",
     "score": "hf_seq2seq.evaluation.metrics",
 }

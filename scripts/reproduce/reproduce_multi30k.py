@@ -45,8 +45,8 @@ from hf_seq2seq.evaluation.metrics import score
 from hf_seq2seq.hub import CardFacts
 from hf_seq2seq.hub.card import FACTS_FILE, make_card, read_facts
 from hf_seq2seq.inspection import draw_training_curves, training_curves, write_view
-from hf_seq2seq.training.arguments import parse_arguments as parse_train_arguments
-from hf_seq2seq.training.arguments import to_options
+from hf_seq2seq.training.command_line import parse_arguments as parse_train_arguments
+from hf_seq2seq.training.command_line import to_options
 from scripts.run_arguments import keep_arguments
 
 

@@ -15,8 +15,8 @@ from hf_seq2seq.training.arguments import (
     ModelArguments,
     Seq2SeqTransformerTrainingArguments,
     config_field_names,
-    parse_arguments,
 )
+from hf_seq2seq.training.command_line import parse_arguments
 
 
 PAIRS = ["--train_source", "a.en", "--train_target", "a.de"]

@@ -12,8 +12,8 @@ from reference.tiny_runs import command_line, tiny_settings
 from safetensors import SafetensorError
 
 from hf_seq2seq.atomic_writing import writing
-from hf_seq2seq.training.arguments import parse_arguments
 from hf_seq2seq.training.checkpoints import find_fault, is_complete, last_whole_checkpoint, list_checkpoints
+from hf_seq2seq.training.command_line import parse_arguments
 from hf_seq2seq.training.run import run_training
 
 

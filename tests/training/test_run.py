@@ -18,7 +18,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration, Translator
 from hf_seq2seq.loading import load_model, load_tokenizer
 from hf_seq2seq.tokenization import train_tokenizer
-from hf_seq2seq.training.arguments import parse_arguments
+from hf_seq2seq.training.command_line import parse_arguments
 from hf_seq2seq.training.run import run_training
 from hf_seq2seq.training.trainer import Seq2SeqTransformerTrainer
 

@@ -14,7 +14,7 @@ from reference.tiny_runs import Settings, command_line, tiny_settings
 from safetensors.torch import load_file
 from training.two_ranks import evaluate, losses_and_weights, step
 
-from hf_seq2seq.training.arguments import parse_arguments
+from hf_seq2seq.training.command_line import parse_arguments
 from hf_seq2seq.training.run import run_training
 
 
