@@ -1,23 +1,26 @@
-"""The verb `export`: a trained model as another engine reads it."""
+"""The verb `export`: a trained model in the format of another engine."""
 
+from inspect import signature
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from hf_seq2seq.interop.formats import format_function, format_names
 
-Format = Literal["ctranslate2", "onnx"]
+
+if TYPE_CHECKING:
+    Format = str
+else:
+    Format = Literal[*format_names("export_model")]
 
 WEIGHTS = (".bin", ".onnx", ".data")  # the last is what a large graph keeps beside its file
 
-NEXT = {
-    "ctranslate2": "Try it with `hf-seq2seq translate {folder} --backend ctranslate2`.",
-    "onnx": "Load each graph with `onnxruntime.InferenceSession`, and the tokenizer with AutoTokenizer.",
-}
-
 
 def export(
-    format: Annotated[Format, typer.Argument(help="The engine that is to read it: ctranslate2 or onnx.")],
+    format: Annotated[
+        Format, typer.Argument(help=f"The format to write: {' or '.join(format_names('export_model'))}.")
+    ],
     source: Annotated[str, typer.Argument(help="A model's folder, or its name on the Hub.", metavar="SRC")],
     output: Annotated[Path, typer.Argument(help="A new or empty folder.", metavar="DST")],
     quantization: Annotated[
@@ -25,40 +28,32 @@ def export(
         typer.Option(help="The type of CTranslate2's weights, such as int8 or float16; by default float32."),
     ] = None,
 ) -> None:
-    """Write a trained model and its tokenizer for CTranslate2 or for ONNX.
+    """Write a trained model and its tokenizer for another engine.
 
     CTranslate2 is a fast engine for CPUs and GPUs, ONNX a format that many runtimes read. Either needs
     `pip install 'hf-seq2seq[export]'`.
     """
-    if quantization is not None and format != "ctranslate2":
-        raise ValueError(
-            f"`--quantization` must be given with ctranslate2 alone, but the format is {format}. Leave it out."
-        )
-
     from hf_seq2seq.atomic_writing import check_new_folder
     from hf_seq2seq.loading import load_model, load_tokenizer
 
     check_new_folder(output)
-    model, tokenizer = load_model(source), load_tokenizer(source)
-    if format == "ctranslate2":
-        from hf_seq2seq.interop import to_ctranslate2
-
-        to_ctranslate2(model, tokenizer, output, quantization)
-    else:
-        from hf_seq2seq.interop import to_onnx
-
-        to_onnx(model, tokenizer, output)
-    typer.echo(_summary(format, output, sum(parameter.nbytes for parameter in model.parameters())))
+    export_model = format_function(format, "export_model")
+    options = {} if quantization is None else {"quantization": quantization}
+    if not options.keys() <= signature(export_model).parameters.keys():
+        raise ValueError(f"`--quantization` must be left out for {format}, but is {quantization!r} instead.")
+    model = load_model(source)
+    way_to_use = export_model(model, load_tokenizer(source), output, **options)
+    source_bytes = sum(parameter.nbytes for parameter in model.parameters())
+    typer.echo("\n".join([*_list_files(output, source_bytes), way_to_use]))
 
 
-def _summary(format: Format, output: Path, source_bytes: int) -> str:
+def _list_files(output: Path, source_bytes: int) -> list[str]:
+    """Returns lines that tell the size of the weights, on their own and of the model's, and the other files."""
     sizes = {path.name: path.stat().st_size for path in sorted(output.iterdir()) if path.suffix in WEIGHTS}
     total = sum(sizes.values())
     others = sorted(path.name for path in output.iterdir() if path.name not in sizes)
-    lines = [
+    return [
         f"{output}: {total / 1e6:.1f} MB of weights, {100 * total / source_bytes:.0f} % of the model's",
         *(f"  {name}  {size / 1e6:.1f} MB" for name, size in sizes.items()),
         f"  {', '.join(others)}",
-        NEXT[format].format(folder=output),
     ]
-    return "\n".join(lines)

@@ -115,6 +115,17 @@ def to_ctranslate2(
         _Converter(model, tokenizer).convert_into(unfinished, quantization)
 
 
+def export_model(
+    model: Seq2SeqTransformerForConditionalGeneration,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: str | os.PathLike[str],
+    quantization: str | None = None,
+) -> str:
+    """Writes a CTranslate2 model for the verb `export`, and returns how to use it."""
+    to_ctranslate2(model, tokenizer, folder, quantization)
+    return f"Try it with `hf-seq2seq translate {folder} --backend ctranslate2`."
+
+
 class _Converter(Converter):  # type: ignore[misc]  # ctranslate2 has no types
     """CTranslate2's way to write a model: `_load` describes it."""
 

@@ -70,6 +70,13 @@ def load_fsmt_tokenizer(path_or_repo: PathLike) -> PreTrainedTokenizerBase | Non
     return tokenizer  # type: ignore[no-any-return]
 
 
+def import_model(
+    path_or_repo: PathLike,
+) -> tuple[Seq2SeqTransformerForConditionalGeneration, PreTrainedTokenizerBase | None]:
+    """Loads an FSMT model as ours, and its tokenizer or None, for the verb `import`."""
+    return from_fsmt(path_or_repo), load_fsmt_tokenizer(path_or_repo)
+
+
 def _convert(fsmt: Any, weights: Weights) -> tuple[dict[str, Any], Weights]:
     """Return what FSMT's config and weights are in ours."""
     weights = {_NAMES.get(name, name): tensor for name, tensor in weights.items()}

@@ -66,6 +66,13 @@ def load_marian_tokenizer(path_or_repo: PathLike) -> PreTrainedTokenizerBase | N
     return load_stock_tokenizer(path_or_repo, MarianTokenizer, ("source.spm", "target.spm", "vocab.json"))
 
 
+def import_model(
+    path_or_repo: PathLike,
+) -> tuple[Seq2SeqTransformerForConditionalGeneration, PreTrainedTokenizerBase | None]:
+    """Loads a MarianMT model as ours, and its tokenizer or None, for the verb `import`."""
+    return from_marian(path_or_repo), load_marian_tokenizer(path_or_repo)
+
+
 def to_marian(model: Seq2SeqTransformerForConditionalGeneration) -> MarianMTModel:
     """Return a MarianMT model with the same logits and generation settings, and with weights of its own.
 

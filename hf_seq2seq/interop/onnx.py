@@ -79,6 +79,16 @@ def to_onnx(
             _export_graphs(plain, unfinished)
 
 
+def export_model(
+    model: Seq2SeqTransformerForConditionalGeneration,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: str | os.PathLike[str],
+) -> str:
+    """Writes ONNX graphs for the verb `export`, and returns how to use them."""
+    to_onnx(model, tokenizer, folder)
+    return "Load each graph with `onnxruntime.InferenceSession`, and the tokenizer with AutoTokenizer."
+
+
 class _Encoder(nn.Module):
     """encoder_model.onnx."""
 

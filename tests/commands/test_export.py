@@ -72,7 +72,7 @@ def test_onnx_graphs_are_written_and_described(source: Path, command: Command, t
     [
         (
             ["onnx", "{source}", "out", "--quantization", "int8"],
-            "`--quantization` must be given with ctranslate2 alone",
+            "`--quantization` must be left out for onnx, but is 'int8' instead.",
         ),
         (["ctranslate2", "{source}", "out", "--quantization", "int4"], "`quantization` must be one of int8, "),
         (["ctranslate2", "{source}", "{source}"], "`{source}` must be a new or empty folder, but holds "),

@@ -321,4 +321,4 @@ def test_what_cannot_be_imported_leaves_no_folder_behind(kind: str, command: Com
 def test_an_unknown_kind_is_named(command: Command, tmp_path: Path) -> None:
     status, _, err = command("import", "bart", tmp_path / "bart", tmp_path / "ours")
     assert status == 2
-    assert "'bart' is not one of 'marian', 'fsmt'" in err
+    assert "'bart' is not one of 'fsmt', 'marian'" in err
