@@ -10,7 +10,12 @@ Trials that have a row in learning_trials.csv are not run again. A trial that wa
 A row is written when its trial ends, whether it was good or bad. At the end the table is printed and drawn: validation
 BLEU by update and by minute of processor time.
 
-    --only PATTERN    runs the trials whose names match, and --draw-only none at all
+    --only PATTERN    runs and shows the trials whose names match
+    --draw-only       runs none
+
+The last column of the table is what a trial needed to `--score`: minutes up to the end of the epoch that reached it.
+MarianMT is trained by the stock `Seq2SeqTrainer` with batches of as many pairs as ours have, and Marian C++ by itself,
+in an environment of its own, whose Python `--marian` names: `scripts/install_peer.sh pymarian` makes it.
 """
 
 import argparse
@@ -34,8 +39,8 @@ from hf_seq2seq.training.checkpoints import last_whole_checkpoint
 from scripts.benchmarks.benchmark_models import OURS, PEER, ModelSizes, make_marian, make_ours
 from scripts.benchmarks.benchmark_report import markdown
 from scripts.benchmarks.benchmark_run import Settings, make_trainer
-from scripts.benchmarks.benchmark_time_to_score import OPTIMIZER, Corpus, Epoch, ScoreMeter
 from scripts.benchmarks.first_weights import SCHEMES, draw_weights
+from scripts.benchmarks.learning_run import Corpus, Epoch, LearningMeter, train_marian_cpp
 from scripts.run_arguments import keep_arguments
 
 
@@ -43,6 +48,14 @@ FOLDER = Path(__file__).resolve().parent
 TRIALS, TABLE = FOLDER / "learning_trials.yaml", FOLDER / "learning_trials.csv"
 TOKENS_PER_UPDATE = 2048
 MAX_EPOCHS = 40  # of a trial that is carried on; no schedule depends on it
+MARIAN_CPP = "Marian C++"
+OPTIMIZER: dict[str, Any] = {
+    "lr_scheduler_type": "inverse_sqrt",
+    "adam_beta1": 0.9,
+    "adam_beta2": 0.98,
+    "adam_epsilon": 1e-9,
+    "weight_decay": 0.0,
+}
 
 
 @dataclass(frozen=True)
@@ -51,8 +64,9 @@ class Trial:
 
     Args:
         name: The name of its row.
-        model: "ours" or "MarianMT", whose first weights and attention biases are its own.
-        epochs: How long it is trained.
+        model: "ours", "MarianMT" or "Marian C++". First weights and attention biases of the others are their own.
+        epochs: How long it is trained at most.
+        until: The BLEU that ends it before, if any.
         weights: A scheme of first_weights.py, or "default" for those that the package draws.
         embedding_std: The deviation of the embeddings; `None` means d_model^-0.5.
         scale_embedding: Whether embeddings are multiplied by sqrt(d_model).
@@ -61,6 +75,7 @@ class Trial:
         learning_rate: The highest rate.
         warmup_steps: The update that has it.
         batches_per_update: In how many batches, of pairs of one length, an update is cut; 0 for one random batch.
+        group_by_length: Whether MarianMT's batches have pairs of about one length.
         d_model: The width; the feed-forward network has four times that.
         heads: The heads of the attention.
         layers: The layers of either stack.
@@ -69,8 +84,9 @@ class Trial:
     """
 
     name: str
-    model: Literal["ours", "MarianMT"] = "ours"
+    model: Literal["ours", "MarianMT", "Marian C++"] = "ours"
     epochs: int = 3
+    until: float | None = None
     weights: str = "default"
     embedding_std: float | None = None
     scale_embedding: bool = True
@@ -79,6 +95,7 @@ class Trial:
     learning_rate: float = 1e-3
     warmup_steps: int = 1000
     batches_per_update: int = 1
+    group_by_length: bool = False
     d_model: int = 256
     heads: int = 4
     layers: int = 3
@@ -107,20 +124,7 @@ class Trial:
         )
 
 
-_NOT_CHANGES = ("name", "epochs", "seed")
-
-
-class LearningMeter(ScoreMeter):
-    """Scores a trial after each epoch, by loss too, and ends it after its last one."""
-
-    def __init__(self, file: Path, epochs: Sequence[Epoch], num_epochs: int, corpus: Corpus) -> None:
-        super().__init__(file, epochs, wanted=math.inf, corpus=corpus)
-        self.num_epochs = num_epochs
-
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Scores, and stops after the last epoch."""
-        super().on_epoch_end(args, state, control, **kwargs)
-        control.should_training_stop |= len(self.epochs) >= self.num_epochs
+_NOT_CHANGES = ("name", "epochs", "until", "seed")
 
 
 def read_trials(file: Path) -> list[Trial]:
@@ -158,20 +162,33 @@ def batch_arguments(trial: Trial, corpus: Corpus) -> dict[str, Any]:
             "gradient_accumulation_steps": trial.batches_per_update,
         }
     updates = len(TokenBudgetBatchSampler.from_dataset(corpus.train, TOKENS_PER_UPDATE))
-    return {"per_device_train_batch_size": math.ceil(len(corpus.train) / updates)}
+    strategy = {"train_sampling_strategy": "group_by_length"} if trial.group_by_length else {}
+    return {"per_device_train_batch_size": math.ceil(len(corpus.train) / updates), **strategy}
 
 
-def run_trial(trial: Trial, output: Path, corpus: Corpus, threads: int) -> list[Epoch]:
+def run_trial(trial: Trial, corpus: Corpus, options: argparse.Namespace) -> list[Epoch]:
     """Trains, or goes on with a trial that was stopped; returns how the model stood after each epoch."""
-    file, folder = output / f"{trial.name}.json", output / "checkpoints" / trial.name
+    file, folder = options.output / f"{trial.name}.json", options.output / "checkpoints" / trial.name
+    epochs = [Epoch(**values) for values in json.loads(file.read_text())] if file.exists() else []
+    given = {name: value for name, value in asdict(trial).items() if name not in ("epochs", "until")}
+    keep_arguments(folder, given, is_begun=bool(epochs))
+    if trial.model == MARIAN_CPP:
+        meter = LearningMeter(file, epochs, trial.epochs, trial.until, corpus)
+        train_marian_cpp(meter, folder.resolve(), options.marian, asdict(trial))
+        return meter.epochs
     checkpoint = last_whole_checkpoint(folder)
-    keep_arguments(folder, asdict(trial) | {"name": trial.name, "epochs": 0}, is_begun=checkpoint is not None)
-    done = json.loads((checkpoint / "trainer_state.json").read_text())["epoch"] if checkpoint else 0
-    epochs = [Epoch(**values) for values in json.loads(file.read_text())] if checkpoint else []
-    meter = LearningMeter(file, [epoch for epoch in epochs if epoch.epoch <= round(done)], trial.epochs, corpus)
-    if len(meter.epochs) >= trial.epochs:
-        return meter.epochs[: trial.epochs]
-    trainer = make_trainer(
+    done = round(json.loads((checkpoint / "trainer_state.json").read_text())["epoch"]) if checkpoint else 0
+    meter = LearningMeter(file, epochs[:done], trial.epochs, trial.until, corpus)
+    if not meter.is_done():
+        trainer = make_trial_trainer(trial, folder, corpus, options.threads)
+        trainer.add_callback(meter)
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    return meter.epochs[: trial.epochs]
+
+
+def make_trial_trainer(trial: Trial, folder: Path, corpus: Corpus, threads: int) -> Any:
+    """Returns the trainer of a trial: ours for our model, the stock one for MarianMT."""
+    return make_trainer(
         trial.model,
         Settings("cpu", "float32", threads, 0, 1, trial.sizes),
         corpus.train,
@@ -183,12 +200,11 @@ def run_trial(trial: Trial, output: Path, corpus: Corpus, threads: int) -> list[
         output_dir=str(folder),
         save_strategy="no",  # but for what the meter asks for
         save_total_limit=1,
+        learning_rate=trial.learning_rate,
+        warmup_steps=trial.warmup_steps,
         **batch_arguments(trial, corpus),
-        **(OPTIMIZER | {"learning_rate": trial.learning_rate, "warmup_steps": trial.warmup_steps}),
+        **OPTIMIZER,
     )
-    trainer.add_callback(meter)
-    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    return meter.epochs
 
 
 def read_table(table: Path) -> dict[str, dict[str, str]]:
@@ -206,7 +222,7 @@ def add_row(table: Path, trial: Trial, corpus_name: str, epochs: Sequence[Epoch]
         "updates": [epoch.update for epoch in epochs],
         "minutes": [f"{epoch.seconds / 60:.2f}" for epoch in epochs],
         "bleu": [f"{epoch.bleu:.2f}" for epoch in epochs],
-        "loss": [f"{epoch.loss:.3f}" for epoch in epochs],
+        "loss": [f"{epoch.loss:.3f}" for epoch in epochs if epoch.loss is not None],
     }
     rows[trial.name] = {
         "trial": trial.name,
@@ -222,17 +238,20 @@ def add_row(table: Path, trial: Trial, corpus_name: str, epochs: Sequence[Epoch]
     write_text(table, text.getvalue())
 
 
-def describe(rows: dict[str, dict[str, str]]) -> str:
-    """Returns the table in Markdown: BLEU after each epoch, and the minutes of an epoch."""
+def describe(rows: dict[str, dict[str, str]], score: float) -> str:
+    """Returns the table in Markdown: BLEU after each epoch, the minutes of an epoch, and those to a score."""
     longest = max((len(row["bleu"].split()) for row in rows.values()), default=0)
-    epochs = [str(epoch) for epoch in range(1, longest + 1)]
-    lines: list[Sequence[str]] = [("trial", "changes", "seed", *epochs, "last loss", "minutes an epoch")]
+    numbers = [str(epoch) for epoch in range(1, longest + 1)]
+    lines: list[Sequence[str]] = [
+        ("trial", "changes", "seed", *numbers, "last loss", "minutes an epoch", f"minutes to {score:g}")
+    ]
     lines.append(("---",) * len(lines[0]))
     for name, row in rows.items():
-        bleu = row["bleu"].split()
-        minutes = float(row["minutes"].split()[-1]) / len(bleu)
-        cells = bleu + [""] * (longest - len(bleu))
-        lines.append((name, row["changes"] or "-", row["seed"], *cells, row["loss"].split()[-1], f"{minutes:.1f}"))
+        bleu, minutes, losses = (row[column].split() for column in ("bleu", "minutes", "loss"))
+        reached = (minute for minute, value in zip(minutes, bleu, strict=True) if float(value) >= score)
+        cells = [name, row["changes"] or "-", row["seed"], *bleu, *[""] * (longest - len(bleu))]
+        cells += [losses[-1] if losses else "", f"{float(minutes[-1]) / len(bleu):.1f}", next(reached, "")]
+        lines.append(cells)
     return markdown(lines)
 
 
@@ -266,11 +285,13 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--validation", nargs=2, metavar=sides, help="text files of the validation pairs")
     add("--corpus", default="multi30k", help="what the rows call these files (default multi30k)")
     add("--output", type=Path, metavar="DIR", help="for checkpoints and epochs of trials that are not done")
-    add("--only", default="*", metavar="PATTERN", help="run the trials whose names match (default all)")
+    add("--only", default="*", metavar="PATTERN", help="run and show the trials whose names match (default all)")
     add("--trials", type=Path, default=TRIALS, help="the trials (default learning_trials.yaml beside this script)")
     add("--table", type=Path, default=TABLE, help="the table (default learning_trials.csv beside this script)")
     add("--picture", type=Path, metavar="PNG", help="where the curves are drawn (default: not)")
     add("--draw-only", action="store_true", help="print and draw the table, and run nothing")
+    add("--score", type=float, default=33.0, help="the BLEU of the table's last column (default 33)")
+    add("--marian", default="python", metavar="PYTHON", help="the Python that has pymarian (default python)")
     add("--threads", type=int, default=1, help="of torch (default 1)")
     options = parser.parse_args(arguments)
     if not options.draw_only and None in (options.train, options.validation, options.output):
@@ -281,19 +302,19 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 def run_all(options: argparse.Namespace) -> None:
     """Runs the trials that are named and have no row yet, and writes a row for each at once."""
     torch.set_num_threads(options.threads)
-    corpus: Corpus | None = None
-    size = None
+    corpora: dict[int, Corpus] = {}
     for trial in read_trials(options.trials):
-        done = read_table(options.table).get(trial.name)
-        has_all = done is not None and len(done["bleu"].split()) >= trial.epochs
-        if has_all or not fnmatch.fnmatch(trial.name, options.only):
-            continue
-        if corpus is None or size != trial.vocab_size:
-            corpus, size = (
-                Corpus.load(tuple(options.train), tuple(options.validation), trial.vocab_size),
-                trial.vocab_size,
-            )
-        add_row(options.table, trial, options.corpus, run_trial(trial, options.output, corpus, options.threads))
+        if fnmatch.fnmatch(trial.name, options.only) and not has_row(trial, read_table(options.table)):
+            size = trial.vocab_size
+            if size not in corpora:
+                corpora[size] = Corpus.load(tuple(options.train), tuple(options.validation), size)
+            add_row(options.table, trial, options.corpus, run_trial(trial, corpora[size], options))
+
+
+def has_row(trial: Trial, rows: dict[str, dict[str, str]]) -> bool:
+    """Returns whether the table has a trial's row, as far as the trial now goes."""
+    bleu = [float(value) for value in rows[trial.name]["bleu"].split()] if trial.name in rows else []
+    return len(bleu) >= trial.epochs or (trial.until is not None and max(bleu, default=0.0) >= trial.until)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -301,8 +322,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parse_arguments(arguments)
     if not options.draw_only:
         run_all(options)
-    rows = read_table(options.table)
-    print(describe(rows))
+    rows = {name: row for name, row in read_table(options.table).items() if fnmatch.fnmatch(name, options.only)}
+    print(describe(rows, options.score))
     if options.picture is not None:
         draw(rows, options.picture)
 

@@ -2,6 +2,7 @@
 
 import csv
 import math
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,30 @@ def test_trials_run_once_and_go_on(command: list[str], tmp_path: Path, capsys: p
     assert again[1:] == rows[1:]
     assert again[0]["bleu"].split()[:1] == rows[0]["bleu"].split()
     assert len(again[0]["bleu"].split()) == 2
+
+
+def test_a_trial_ends_at_its_score(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "trials.yaml").write_text(f"short: {{{SMALL}, until: 0, epochs: 2}}\n")
+    for _ in range(2):
+        main([*command, "--score", "0"])
+        (row,) = rows_of(tmp_path)
+        assert len(row["bleu"].split()) == 1
+    assert capsys.readouterr().out.splitlines()[-1].endswith(f"| {row['minutes']} |")
+
+
+@pytest.mark.peer
+def test_marian_cpp_goes_on_an_epoch_at_a_time(command: list[str], tmp_path: Path) -> None:
+    python = subprocess.run(["scripts/install_peer.sh", "pymarian"], stdout=subprocess.PIPE, check=True, text=True)
+    small = SMALL.replace("300", "60")
+    updates = []
+    for epochs in (1, 2):
+        settings = f"{small}, model: Marian C++, epochs: {epochs}, warmup_steps: 10"
+        (tmp_path / "trials.yaml").write_text(f"marian_cpp: {{{settings}}}\n")
+        main([*command, "--marian", python.stdout.strip()])
+        (row,) = rows_of(tmp_path)
+        updates.append(row["updates"])
+    assert updates[1].startswith(f"{updates[0]} ")
+    assert int(updates[1].split()[1]) == 2 * int(updates[0])
 
 
 def test_a_trial_that_changed_is_not_gone_on_with(command: list[str], tmp_path: Path) -> None:
