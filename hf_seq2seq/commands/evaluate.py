@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from hf_seq2seq.inference import SearchOptions, Translator
 
 
-SCORE_TITLES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
-
-
 def evaluate(
     model: ModelArgument,
     source: Annotated[Path, typer.Option(help="The lines to translate, plain or gzipped.")],
@@ -71,7 +68,7 @@ def evaluate(
         _check_same_number(sources, rival, "--source", source, "--against", against)
     check_output(output_file, source, reference, *([] if rival_file is None else [rival_file]))
 
-    from hf_seq2seq.evaluation.metrics import compare, score
+    from hf_seq2seq.evaluation import compare, score
 
     def load(name: str, revision: str | None = None) -> Translator:
         return Translator.from_pretrained(
@@ -120,17 +117,11 @@ def _translate_all(translator: "Translator", sources: list[str], options: "Searc
 
 
 def _summary(scores: dict[str, Any]) -> str:
-    lines = [f"sentences    {scores['num_sentences']:,}", f"exact match  {scores['exact_match']:.1f} %"]
-    lines += [f"{title:<12} {scores[name]:.1f}  {scores[f'{name}_signature']}" for name, title in SCORE_TITLES.items()]
+    from hf_seq2seq.evaluation import comparison_lines, report_line, score_lines
+
+    lines = [report_line("sentences", f"{scores['num_sentences']:,}"), *score_lines(scores)]
     comparison = scores.get("comparison")
     if comparison is not None:
         lines.append(f"against {comparison['against']}, by paired bootstrap (95 % intervals):")
-        lines += [_compared(title, comparison[name]) for name, title in SCORE_TITLES.items()]
+        lines += comparison_lines(comparison)
     return "\n".join(lines)
-
-
-def _compared(title: str, found: dict[str, Any]) -> str:
-    return (
-        f"{title:<12} {found['score']:.1f} ± {found['interval']:.1f} against {found['baseline']:.1f} ± "
-        f"{found['baseline_interval']:.1f}, p = {found['p_value']:.4f}"
-    )

@@ -95,16 +95,18 @@ def _read_scores(path: Path | None, test_set: str | None) -> list[dict[str, Any]
         raise ValueError(
             f"`--scores` must be what `hf-seq2seq evaluate --json` printed, but {path} is no JSON."
         ) from error
-    from hf_seq2seq.hub.card import METRICS, make_facts
+    from hf_seq2seq.evaluation import METRICS, scores_in
+    from hf_seq2seq.hub.card import make_facts
 
-    names = ["num_sentences", *METRICS, *(f"{metric}_signature" for metric in METRICS)]
-    scores = {name: found[name] for name in names if isinstance(found, dict) and name in found}
+    found = found if isinstance(found, dict) else {}
+    scores = scores_in(found)
     if not scores.keys() & METRICS.keys():
         raise ValueError(
             f"`--scores` must be what `hf-seq2seq evaluate --json` printed, but {path} holds none of "
             f"{', '.join(METRICS)}."
         )
-    return make_facts({"scores": [{"test_set": test_set, **scores}]}, f"`{path}`").scores
+    number = {"num_sentences": found["num_sentences"]} if "num_sentences" in found else {}
+    return make_facts({"scores": [{"test_set": test_set, **number, **scores}]}, f"`{path}`").scores
 
 
 def _list_files(published: "Publication", revision: str | None, dry_run: bool) -> list[str]:

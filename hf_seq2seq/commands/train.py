@@ -35,17 +35,14 @@ def _plan(plan: dict[str, Any]) -> str:
 
 
 def _summary(results: dict[str, Any], output_dir: str) -> str:
+    from hf_seq2seq.evaluation import report_line, score_lines
+
     loss = "" if results["train_loss"] is None else f"; training loss, as logged last, {results['train_loss']:.3f}"
     lines = [f"Trained for {results['num_steps']:,} updates{loss}."]
-    if "bleu" in results:
-        lines += [
-            f"On {results['num_scored_pairs']:,} of {results['num_validation_pairs']:,} validation pairs:",
-            f"  loss         {results['validation_loss']:.3f}",
-            f"  exact match  {results['exact_match']:.1f} %",
-            f"  BLEU         {results['bleu']:.1f}  {results['bleu_signature']}",
-            f"  chrF         {results['chrf']:.1f}  {results['chrf_signature']}",
-            f"  TER          {results['ter']:.1f}  {results['ter_signature']}",
-        ]
+    if "num_scored_pairs" in results:
+        lines.append(f"On {results['num_scored_pairs']:,} of {results['num_validation_pairs']:,} validation pairs:")
+        scores = [report_line("loss", f"{results['validation_loss']:.3f}"), *score_lines(results)]
+        lines += [f"  {line}" for line in scores]
     output_dir = shlex.quote(output_dir)
     lines += [
         f"The model and its tokenizer are in {output_dir}. What to do next:",

@@ -1,9 +1,24 @@
-"""Scores of translations: the metrics, and what compares two systems.
+"""Scores of texts: the table of metrics, the comparison of two systems, and lines that report both.
 
-In: texts and their references. Out: numbers by name. Imports none of the rooms but `data/`.
+In: texts and their references. Out: numbers by name. Imports no other room.
 """
 
-from .metrics import generation_metrics, score
+from .generated import decode, generation_metrics
+from .metrics import METRICS, Metric, Score, score, scores_in
+from .report import comparison_lines, report_line, score_lines
+from .significance import compare
 
 
-__all__ = ["generation_metrics", "score"]
+__all__ = [
+    "METRICS",
+    "Metric",
+    "Score",
+    "compare",
+    "comparison_lines",
+    "decode",
+    "generation_metrics",
+    "report_line",
+    "score",
+    "score_lines",
+    "scores_in",
+]

@@ -20,14 +20,13 @@ from huggingface_hub.errors import HFValidationError, StrictDataclassError
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # not in its list of exports
 
 from hf_seq2seq.atomic_writing import PathLike
+from hf_seq2seq.evaluation import METRICS
 from hf_seq2seq.model.configuration_seq2seq_transformer import _PAPER_ROWS, Seq2SeqTransformerConfig
 from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 
 
 FACTS_FILE = "model_card.yaml"  # in a model's folder: what `hf-seq2seq train` knows of it, and whoever adds to it
 TEMPLATE = Path(__file__).with_name("model_card_template.md.jinja")
-
-METRICS = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "exact_match": "exact match"}
 
 _COUNT = "a whole number of at least 0"
 _NUMBER = "a finite number of at least 0"
@@ -186,7 +185,7 @@ def _check_score(name: str, value: Any, place: str) -> None:
         _check(_is_number(value), what, _NUMBER, value)
     elif name == "num_sentences":
         _check(type(value) is int and value >= 0, what, _COUNT, value)
-    elif name in ("note", "dataset", "split", *(f"{metric}_signature" for metric in METRICS)):
+    elif name in ("note", "dataset", "split", *(metric.signature_name for metric in METRICS.values())):
         _check(isinstance(value, str), what, "a text", value)
 
 
@@ -223,7 +222,7 @@ def make_card(facts: CardFacts, config: Seq2SeqTransformerConfig, *, repo_id: st
     name = (repo_id or "").split("/")[-1]
     title = facts.title or name or "Seq2SeqTransformer"
     languages = list(dict.fromkeys(facts.source_languages + facts.target_languages))
-    metrics = [metric for metric in METRICS if any(metric in scores for scores in facts.scores)]
+    metrics = [metric.hub_name for name, metric in METRICS.items() if any(name in scores for scores in facts.scores)]
     card_data = ModelCardData(
         language=languages or None,
         license=facts.license,
@@ -232,7 +231,7 @@ def make_card(facts: CardFacts, config: Seq2SeqTransformerConfig, *, repo_id: st
         tags=["hf_seq2seq", config.model_type],
         datasets=facts.datasets or None,
         base_model=base_model,
-        metrics=metrics or None,
+        metrics=list(dict.fromkeys(metrics)) or None,
         model_name=(name or title) if metrics else None,
         eval_results=_eval_results(facts) or None,
     )
@@ -296,24 +295,23 @@ def _eval_results(facts: CardFacts) -> list[EvalResult]:
             dataset_name=scores["test_set"],
             # The Hub takes results that agree in all but the name of the dataset for those of one test set.
             dataset_split=scores.get("split", scores["test_set"]),
-            metric_type=metric,
-            metric_name=title,
-            metric_value=round(scores[metric], 2),
-            metric_args={"signature": signature} if (signature := scores.get(f"{metric}_signature")) else None,
+            metric_type=metric.hub_name,
+            metric_name=metric.title,
+            metric_value=round(scores[name], 2),
+            metric_args={"signature": signature} if (signature := scores.get(metric.signature_name)) else None,
         )
         for scores in facts.scores
-        for metric, title in METRICS.items()
-        if metric in scores
+        for name, metric in METRICS.items()
+        if name in scores
     ]
 
 
 def _score_table(scores: dict[str, Any]) -> dict[str, Any]:
     rows = []
-    for metric, title in METRICS.items():
-        if metric in scores:
-            unit = " %" if metric == "exact_match" else ""
-            signature = scores.get(f"{metric}_signature")
-            rows.append((title, f"{scores[metric]:.1f}{unit}", f"`{_cell(signature)}`" if signature else ""))
+    for name, metric in METRICS.items():
+        if name in scores:
+            signature = scores.get(metric.signature_name)
+            rows.append((metric.title, metric.format(scores[name]), f"`{_cell(signature)}`" if signature else ""))
     number = scores.get("num_sentences")
     return {
         "test_set": scores["test_set"],

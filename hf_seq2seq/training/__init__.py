@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 
 if TYPE_CHECKING:
-    from hf_seq2seq.evaluation.metrics import generation_metrics, score
+    from hf_seq2seq.evaluation import generation_metrics, score
 
     from .arguments import DataArguments, ModelArguments, Seq2SeqTransformerTrainingArguments
     from .averaging import average_checkpoints
@@ -22,11 +22,11 @@ _LAZY = {
     "Seq2SeqTransformerTrainer": ".trainer",
     "Seq2SeqTransformerTrainingArguments": ".arguments",
     "average_checkpoints": ".averaging",
-    "generation_metrics": "hf_seq2seq.evaluation.metrics",
+    "generation_metrics": "hf_seq2seq.evaluation",
     "paper_learning_rate": ".schedule",
     "parse_arguments": ".command_line",
     "run_training": ".run",
-    "score": "hf_seq2seq.evaluation.metrics",
+    "score": "hf_seq2seq.evaluation",
 }
 
 

@@ -11,6 +11,7 @@ import torch
 from transformers import Seq2SeqTrainingArguments
 from transformers.trainer_utils import IntervalStrategy
 
+from hf_seq2seq.evaluation import METRICS
 from hf_seq2seq.model.configuration_seq2seq_transformer import _PAPER_ROWS, Seq2SeqTransformerConfig
 
 
@@ -24,7 +25,6 @@ SCRATCH_LEARNING_RATE = 7e-4  # the peak of the paper's base model
 FINE_TUNING_LEARNING_RATE = 1e-4
 PAPER_WARMUP_STEPS = 4000
 
-SCORES = ("bleu", "chrf", "ter", "exact_match")  # what an evaluation by generation reports
 VALIDATION_FIELDS = {"validation_source", "validation_file", "validation_split"}
 
 T = TypeVar("T", bound=type)
@@ -338,10 +338,10 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
             self.metric_for_best_model = self.metric_for_best_model or "bleu"
             self.restore_callback_states_from_checkpoint = True  # among them, how long nothing has become better
         metric = (self.metric_for_best_model or "").removeprefix("eval_")
-        if metric in SCORES:
+        if metric in METRICS:
             self.predict_with_generate = True
-        if metric == "ter" and self.greater_is_better is None:
-            self.greater_is_better = False
+            if self.greater_is_better is None:
+                self.greater_is_better = METRICS[metric].higher_is_better
         if self.average_checkpoints < 0 or (self.average_checkpoints and self.load_best_model_at_end):
             raise ValueError(
                 "`average_checkpoints` must be a number of checkpoints, or 0 where the final model is the best one "
@@ -397,9 +397,9 @@ def check_contradictions(
         if training_args.dry_run:
             raise ValueError("`dry_run` must be left out with `streaming`, since a stream does not tell its pairs.")
     metric = (training_args.metric_for_best_model or "loss").removeprefix("eval_")
-    if metric not in ("loss", *SCORES):
+    if metric not in ("loss", *METRICS):
         raise ValueError(
-            f"`metric_for_best_model` must be one of loss, {', '.join(SCORES)}, but is {metric!r} instead."
+            f"`metric_for_best_model` must be one of loss, {', '.join(METRICS)}, but is {metric!r} instead."
         )
     if training_args.load_best_model_at_end and not data_args.has_validation:
         raise ValueError(

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from hf_seq2seq.hub.card import METRICS, CardFacts
+from hf_seq2seq.evaluation import scores_in
+from hf_seq2seq.hub.card import CardFacts
 
 from .arguments import DataArguments, ModelArguments, Seq2SeqTransformerTrainingArguments, changed_fields
 from .run_folder import FILE_SETTINGS, SETTINGS_WITHOUT_INFLUENCE
@@ -85,12 +86,11 @@ def describe_data(data_args: DataArguments, dataset: Any) -> CardFacts:
 
 def describe_scores(results: dict[str, Any]) -> list[dict[str, Any]]:
     """Returns the scores of a run's validation pairs as a card tells them, or none."""
-    names = [name for metric in METRICS for name in (metric, f"{metric}_signature") if name in results]
-    if not names:
+    scores = scores_in(results)
+    if not scores:
         return []
     number, total = results["num_scored_pairs"], results["num_validation_pairs"]
     note = {} if number == total else {"note": f"the first of {total:,}"}
-    scores = {name: results[name] for name in names}
     return [{"test_set": "Validation pairs", "split": "validation", "num_sentences": number, **note, **scores}]
 
 

@@ -11,7 +11,7 @@ from transformers import EarlyStoppingCallback, PreTrainedTokenizerBase, Trainer
 
 from hf_seq2seq.atomic_writing import writing
 from hf_seq2seq.data import Seq2SeqCollator, filter_pairs, load_parallel, mix_corpora, tokenize_pairs
-from hf_seq2seq.evaluation.metrics import decode, generation_metrics, score
+from hf_seq2seq.evaluation import decode, generation_metrics, score
 from hf_seq2seq.hub.card import FACTS_FILE
 from hf_seq2seq.loading import load_model, load_tokenizer
 from hf_seq2seq.model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig

@@ -26,7 +26,7 @@ from transformers.trainer_utils import EvalLoopOutput, has_length, seed_worker
 from hf_seq2seq.atomic_writing import writing
 from hf_seq2seq.data.batching import TokenBudgetBatchSampler, TokenBudgetStream
 from hf_seq2seq.data.collator import Seq2SeqCollator
-from hf_seq2seq.evaluation.metrics import decode
+from hf_seq2seq.evaluation import decode
 from hf_seq2seq.token_lookup import decode_sources
 
 from .arguments import Seq2SeqTransformerTrainingArguments

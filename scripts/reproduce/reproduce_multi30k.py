@@ -41,7 +41,7 @@ from hf_seq2seq import Seq2SeqTransformerConfig, Translator
 from hf_seq2seq.atomic_writing import write_text
 from hf_seq2seq.commands.main import main as run_command
 from hf_seq2seq.data import load_parallel, read_lines
-from hf_seq2seq.evaluation.metrics import score
+from hf_seq2seq.evaluation import score
 from hf_seq2seq.hub import CardFacts
 from hf_seq2seq.hub.card import FACTS_FILE, make_card, read_facts
 from hf_seq2seq.inspection import draw_training_curves, training_curves, write_view

@@ -11,7 +11,7 @@ from reference.tiny_models import tiny_model
 from transformers import PreTrainedTokenizerFast
 
 from hf_seq2seq import Translator
-from hf_seq2seq.evaluation.metrics import score
+from hf_seq2seq.evaluation import score
 
 
 Command = Callable[..., tuple[int, str, str]]
@@ -63,10 +63,10 @@ def test_the_scores_are_told_with_their_signatures(model_folder: Path, files: li
     expected = json.loads(scores)
     assert out.splitlines() == [
         "sentences    4",
-        "exact match  50.0 %",
         f"BLEU         {expected['bleu']:.1f}  {expected['bleu_signature']}",
         f"chrF         {expected['chrf']:.1f}  {expected['chrf_signature']}",
         f"TER          {expected['ter']:.1f}  {expected['ter_signature']}",
+        "exact match  50.0 %",
     ]
 
 

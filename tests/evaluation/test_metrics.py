@@ -1,21 +1,15 @@
-"""Scores are sacreBLEU's own, and nothing is lost on the way from token ids to them."""
+"""Scores are sacreBLEU's own, and a metric is one row of the table."""
 
-import numpy as np
+from collections.abc import Sequence
+
 import pytest
 import sacrebleu
-from transformers import EvalPrediction, PreTrainedTokenizerFast
 
-from hf_seq2seq.evaluation.metrics import compare, generation_metrics, score
-from hf_seq2seq.tokenization import train_tokenizer
+from hf_seq2seq.evaluation import METRICS, Metric, Score, score, score_lines, scores_in
 
 
 HYPOTHESES = ["the cat sat on the mat", "a dog, it barked", ""]
 REFERENCES = ["the cat sat on a mat", "a dog, it barked", "nothing"]
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> PreTrainedTokenizerFast:
-    return train_tokenizer(iter(REFERENCES), vocab_size=100, kind="char")
 
 
 def test_scores_are_those_of_sacrebleu_with_its_signatures() -> None:
@@ -55,45 +49,21 @@ def test_unequal_numbers_are_refused(hypotheses: list[str], references: list[str
         score(hypotheses, references)
 
 
-def test_padding_of_minus_100_is_no_token_and_drops_nothing(tokenizer: PreTrainedTokenizerFast) -> None:
-    """https://github.com/huggingface/transformers/issues/22634.
+def test_a_new_metric_is_a_new_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def share_of_length(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+        return Score(100 * sum(map(len, hypotheses)) / sum(map(len, references)), "characters")
 
-    Rows of unequal length, as the trainer joins them over batches: -100 at the end of predictions and of labels; after
-    their end, predictions repeat `</s>`.
-    """
-    predictions = np.full((3, 40), -100)
-    labels = np.full((3, 30), -100)
-    for row, (hypothesis, reference) in enumerate(zip(HYPOTHESES, REFERENCES, strict=True)):
-        ids = [1, *tokenizer(hypothesis)["input_ids"], *[2] * row]
-        predictions[row, : len(ids)] = ids
-        ids = tokenizer(reference)["input_ids"]
-        labels[row, : len(ids)] = ids
-    before = predictions.copy()
-
-    metrics = generation_metrics(tokenizer)(EvalPrediction(predictions=predictions, label_ids=labels))
-
-    expected = score(HYPOTHESES, REFERENCES)
-    assert metrics == {name: expected[name] for name in ("bleu", "chrf", "ter", "exact_match")}
-    assert all(isinstance(value, float) for value in metrics.values())
-    assert (predictions == before).all()
+    monkeypatch.setitem(METRICS, "length", Metric("length", "length", "length_ratio", share_of_length, unit=" %"))
+    scores = score(["ab", ""], ["abc", "d"])
+    assert (scores["length"], scores["length_signature"]) == (50, "characters")
+    assert score_lines(scores)[-1] == "length       50.0 %  characters"
+    assert scores_in({"loss": 2.0, "length": 1.0, "length_signature": "x"}) == {"length": 1.0, "length_signature": "x"}
 
 
-def test_a_comparison_is_that_of_sacrebleu() -> None:
-    references = [f"the cat sat on the mat {number}" for number in range(40)]
-    better = [f"the cat sat on a mat {number}" for number in range(40)]
-    worse = [f"the cat {'sat' if number % 2 else 'lay'} on a mat {number}" for number in range(40)]
-    found = compare(better, worse, references)
-    assert found["bleu"]["score"] == sacrebleu.corpus_bleu(better, [references]).score
-    assert found["ter"]["baseline"] == sacrebleu.corpus_ter(worse, [references]).score
-    assert float(found["bleu"]["p_value"]) < 0.01
-    assert float(compare(better, better, references)["chrf"]["p_value"]) == 1
-
-
-def test_systems_of_the_same_score_do_not_differ() -> None:
-    """TER takes no notice of case."""
-    references = [f"The cat sat on the mat {number}" for number in range(40)]
-    better = [f"The cat sat on a mat {number}" for number in range(40)]
-    found = compare(better, [text.lower() for text in better], references)
-    assert found["ter"]["score"] == found["ter"]["baseline"]
-    assert found["ter"]["p_value"] == 1
-    assert float(found["bleu"]["p_value"]) < 0.01
+def test_the_better_value_is_the_higher_but_for_an_error_rate() -> None:
+    assert {name: metric.higher_is_better for name, metric in METRICS.items()} == {
+        "bleu": True,
+        "chrf": True,
+        "ter": False,
+        "exact_match": True,
+    }

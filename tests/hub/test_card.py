@@ -9,7 +9,8 @@ from huggingface_hub import ModelCard
 from reference.tiny_models import tiny_config
 
 from hf_seq2seq import Seq2SeqTransformerConfig, Seq2SeqTransformerForConditionalGeneration
-from hf_seq2seq.hub.card import METRICS, CardFacts, make_card, make_facts, nearest_paper_model, read_facts
+from hf_seq2seq.evaluation import METRICS
+from hf_seq2seq.hub.card import CardFacts, make_card, make_facts, nearest_paper_model, read_facts
 from hf_seq2seq.model.configuration_seq2seq_transformer import _PAPER_ROWS
 from scripts.render_model_cards import FOLDER, render
 

@@ -23,7 +23,7 @@ from transformers import (
 
 from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration
 from hf_seq2seq.data.collator import Seq2SeqCollator
-from hf_seq2seq.evaluation.metrics import decode, generation_metrics
+from hf_seq2seq.evaluation import decode, generation_metrics
 from hf_seq2seq.tokenization import train_tokenizer
 from hf_seq2seq.training.arguments import Seq2SeqTransformerTrainingArguments
 from hf_seq2seq.training.schedule import paper_learning_rate

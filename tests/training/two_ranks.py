@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedTokenizerFast
 
 from hf_seq2seq.data import Seq2SeqCollator
-from hf_seq2seq.evaluation.metrics import decode, generation_metrics
+from hf_seq2seq.evaluation import decode, generation_metrics
 from hf_seq2seq.tokenization import train_tokenizer
 from hf_seq2seq.training import Seq2SeqTransformerTrainer, Seq2SeqTransformerTrainingArguments
 

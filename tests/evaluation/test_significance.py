@@ -1,0 +1,26 @@
+"""Two systems are compared as sacreBLEU compares them."""
+
+import sacrebleu
+
+from hf_seq2seq.evaluation import compare
+
+
+def test_a_comparison_is_that_of_sacrebleu() -> None:
+    references = [f"the cat sat on the mat {number}" for number in range(40)]
+    better = [f"the cat sat on a mat {number}" for number in range(40)]
+    worse = [f"the cat {'sat' if number % 2 else 'lay'} on a mat {number}" for number in range(40)]
+    found = compare(better, worse, references)
+    assert found["bleu"]["score"] == sacrebleu.corpus_bleu(better, [references]).score
+    assert found["ter"]["baseline"] == sacrebleu.corpus_ter(worse, [references]).score
+    assert float(found["bleu"]["p_value"]) < 0.01
+    assert float(compare(better, better, references)["chrf"]["p_value"]) == 1
+
+
+def test_systems_of_the_same_score_do_not_differ() -> None:
+    """TER takes no notice of case."""
+    references = [f"The cat sat on the mat {number}" for number in range(40)]
+    better = [f"The cat sat on a mat {number}" for number in range(40)]
+    found = compare(better, [text.lower() for text in better], references)
+    assert found["ter"]["score"] == found["ter"]["baseline"]
+    assert found["ter"]["p_value"] == 1
+    assert float(found["bleu"]["p_value"]) < 0.01
