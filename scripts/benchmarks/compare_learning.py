@@ -314,7 +314,7 @@ def run_all(options: argparse.Namespace) -> None:
 def has_row(trial: Trial, rows: dict[str, dict[str, str]]) -> bool:
     """Returns whether the table has a trial's row, as far as the trial now goes."""
     bleu = [float(value) for value in rows[trial.name]["bleu"].split()] if trial.name in rows else []
-    return len(bleu) >= trial.epochs or (trial.until is not None and max(bleu, default=0.0) >= trial.until)
+    return len(bleu) >= trial.epochs or (trial.until is not None and any(value >= trial.until for value in bleu))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

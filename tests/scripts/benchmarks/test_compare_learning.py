@@ -2,6 +2,7 @@
 
 import csv
 import math
+import random
 import subprocess
 from pathlib import Path
 
@@ -71,10 +72,11 @@ def test_a_trial_ends_at_its_score(command: list[str], tmp_path: Path, capsys: p
 @pytest.mark.peer
 def test_marian_cpp_goes_on_an_epoch_at_a_time(command: list[str], tmp_path: Path) -> None:
     python = subprocess.run(["scripts/install_peer.sh", "pymarian"], stdout=subprocess.PIPE, check=True, text=True)
-    small = SMALL.replace("300", "60")
+    words = ["".join(random.Random(n).choices("abcdefgh", k=5)) for n in range(400)]
+    (tmp_path / "side").write_text("".join(f"{' '.join(words[n : n + 9])}\n" for n in range(391)))
     updates = []
     for epochs in (1, 2):
-        settings = f"{small}, model: Marian C++, epochs: {epochs}, warmup_steps: 10"
+        settings = f"{SMALL}, model: Marian C++, epochs: {epochs}, warmup_steps: 10"
         (tmp_path / "trials.yaml").write_text(f"marian_cpp: {{{settings}}}\n")
         main([*command, "--marian", python.stdout.strip()])
         (row,) = rows_of(tmp_path)
