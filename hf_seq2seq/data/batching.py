@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch.utils.data import IterableDataset, Sampler, get_worker_info
 
+from .lengths import side_lengths
+
 
 if TYPE_CHECKING:
     import datasets
@@ -79,18 +81,12 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         cls, dataset: "Dataset", tokens_per_batch: int, *, seed: int = 0, num_ranks: int = 1
     ) -> "TokenBudgetBatchSampler":
         """Make a sampler for a dataset of pairs as `tokenize_pairs` returns it."""
-        import pyarrow.compute as pc
-
         if not hasattr(dataset, "select_columns"):
             raise TypeError(
                 f"Batches by tokens must be made of a `datasets.Dataset`, but the dataset is a "
                 f"{type(dataset).__name__} instead. Make one with `tokenize_pairs` or `Dataset.from_list`."
             )
-
-        sides = ("input_ids", "labels")
-        batches = dataset.select_columns(list(sides)).with_format("arrow").iter(batch_size=100_000)
-        lengths = [[pc.list_value_length(batch[side]).to_numpy() for side in sides] for batch in batches]
-        source_lengths, target_lengths = np.concatenate(lengths, axis=1)
+        source_lengths, target_lengths = side_lengths(dataset, "source"), side_lengths(dataset, "target")
         return cls(source_lengths, target_lengths, tokens_per_batch, seed=seed, num_ranks=num_ranks)
 
     def set_epoch(self, epoch: int) -> None:

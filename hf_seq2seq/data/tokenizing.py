@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # Part of the key of cached tokens: raise it when the same pairs and tokenizer would give other rows than before.
-TOKENS_VERSION = 1
+TOKENS_VERSION = 2
 
 # Simple attributes of a tokenizer that do not decide the ids, since nothing is cut or padded. All others count, such
 # as the languages of a multilingual tokenizer.
@@ -56,7 +56,8 @@ def tokenize_pairs(
             for a stream.
 
     Returns:
-        A dataset, or a stream, with the columns "input_ids", "labels" and "length" (the tokens of the longer side).
+        A dataset, or a stream, with the columns "input_ids" and "labels", and the numbers of their tokens in the
+        columns "source_length", "target_length" and "length" (the longer side's).
 
     Raises:
         ValueError: if `max_length` or `over_long` has no such meaning, `num_proc` is given for a stream, **or** if all
@@ -118,7 +119,8 @@ def _report_over_long(
 
 def _features() -> Features:
     ids = List(Value("int32"))
-    return Features({"input_ids": ids, "labels": ids, "length": Value("int32")})
+    lengths = dict.fromkeys(("length", "source_length", "target_length"), Value("int32"))
+    return Features({"input_ids": ids, "labels": ids, **lengths})
 
 
 def _cache_key(dataset: Dataset, tokenizer: "PreTrainedTokenizerBase") -> str | None:
@@ -184,16 +186,23 @@ def _encode(batch: dict[str, Any], tokenizer: "PreTrainedTokenizerBase") -> dict
     options: dict[str, Any] = {"truncation": False, "padding": False, "return_attention_mask": False, "verbose": False}
     input_ids = tokenizer(batch["source"], **options)["input_ids"]
     labels = tokenizer(text_target=batch["target"], **options)["input_ids"]
-    length = [max(len(source), len(target)) for source, target in zip(input_ids, labels, strict=True)]
-    return {"input_ids": input_ids, "labels": labels, "length": length}
+    return _with_lengths(input_ids, labels)
 
 
 def _truncate(batch: dict[str, Any], max_length: int) -> dict[str, Any]:
     def cut(ids: list[int]) -> list[int]:
         return ids if len(ids) <= max_length else [*ids[: max_length - 1], ids[-1]]
 
+    return _with_lengths([cut(ids) for ids in batch["input_ids"]], [cut(ids) for ids in batch["labels"]])
+
+
+def _with_lengths(input_ids: list[list[int]], labels: list[list[int]]) -> dict[str, Any]:
+    source, target = list(map(len, input_ids)), list(map(len, labels))
+    longer = list(map(max, source, target))
     return {
-        "input_ids": [cut(ids) for ids in batch["input_ids"]],
-        "labels": [cut(ids) for ids in batch["labels"]],
-        "length": [min(length, max_length) for length in batch["length"]],
+        "input_ids": input_ids,
+        "labels": labels,
+        "length": longer,
+        "source_length": source,
+        "target_length": target,
     }

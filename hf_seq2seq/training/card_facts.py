@@ -7,9 +7,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
+from hf_seq2seq.data.lengths import side_lengths
 from hf_seq2seq.evaluation import scores_in
 from hf_seq2seq.hub.card import CardFacts
 
@@ -80,8 +80,8 @@ def describe_data(data_args: DataArguments, dataset: Any) -> CardFacts:
     facts = CardFacts(datasets=[str(name)] if is_on_hub else [])
     if data_args.streaming:
         return facts
-    lengths = np.asarray([len(ids) for ids in dataset["labels"]])
-    return replace(facts, num_pairs=len(dataset), num_target_tokens=int(lengths.sum()))
+    num_target_tokens = int(side_lengths(dataset, "target").sum())
+    return replace(facts, num_pairs=len(dataset), num_target_tokens=num_target_tokens)
 
 
 def describe_scores(results: dict[str, Any]) -> list[dict[str, Any]]:

@@ -3,10 +3,10 @@
 import math
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from hf_seq2seq.data import TokenBudgetBatchSampler
+from hf_seq2seq.data.lengths import side_lengths
 from hf_seq2seq.model.modeling_seq2seq_transformer import _LOSS_CHUNK, Seq2SeqTransformerForConditionalGeneration
 
 from .arguments import Seq2SeqTransformerTrainingArguments
@@ -33,7 +33,7 @@ def describe_plan(
         share of `padding` in them (None for random batches), `updates` in all, `epochs`, `parameters` and
         `memory_gib`, an estimate of what training takes on one device.
     """
-    source, target = (np.asarray([len(ids) for ids in dataset[side]]) for side in ("input_ids", "labels"))
+    source, target = side_lengths(dataset, "source"), side_lengths(dataset, "target")
     longest = int(max(source.max(), target.max()))
     ranks, padding = args.world_size, None
     if args.tokens_per_batch is None:

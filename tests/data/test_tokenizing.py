@@ -23,8 +23,13 @@ LONG = ("a b", "b"), ("a b c d", "a"), ("a", "a b c"), ("a", "a b c d e")
 
 def test_both_sides_end_with_the_end_of_sentence_token(letter_tokenizer: PreTrainedTokenizerFast) -> None:
     tokenized = tokenize_pairs(make_pairs(("a b", "c"), ("d", "e f a")), letter_tokenizer, max_length=4)
-    assert tokenized.column_names == ["input_ids", "labels", "length"]
-    assert tokenized[:] == {"input_ids": [[4, 5, 2], [7, 2]], "labels": [[6, 2], [8, 9, 4, 2]], "length": [3, 4]}
+    assert tokenized[:] == {
+        "input_ids": [[4, 5, 2], [7, 2]],
+        "labels": [[6, 2], [8, 9, 4, 2]],
+        "length": [3, 4],
+        "source_length": [3, 2],
+        "target_length": [2, 4],
+    }
 
 
 class TwoSidedTokenizer(PreTrainedTokenizerFast):
@@ -41,7 +46,7 @@ def test_targets_are_tokenized_as_targets(letter_tokenizer: PreTrainedTokenizerF
     """https://github.com/huggingface/transformers/issues/6262"""
     tokenizer = TwoSidedTokenizer(tokenizer_object=letter_tokenizer.backend_tokenizer)
     tokenized = tokenize_pairs(make_pairs(("a", "a b")), tokenizer, max_length=9)
-    assert tokenized[0] == {"input_ids": [4, 2], "labels": [104, 105, 102], "length": 3}
+    assert (tokenized[0]["input_ids"], tokenized[0]["labels"]) == ([4, 2], [104, 105, 102])
 
 
 def test_over_long_pairs_are_dropped_and_reported(
@@ -63,6 +68,8 @@ def test_over_long_pairs_are_truncated_before_their_end_token_and_reported(
     assert tokenized["input_ids"][:] == [[4, 5, 2], [4, 5, 6, 2], [4, 2], [4, 2]]
     assert tokenized["labels"][:] == [[5, 2], [4, 2], [4, 5, 6, 2], [4, 5, 6, 2]]
     assert tokenized["length"][:] == [3, 4, 4, 4]
+    assert tokenized["source_length"][:] == [3, 4, 2, 2]
+    assert tokenized["target_length"][:] == [2, 2, 4, 4]
     assert caplog.messages == [
         "Truncated 2 of 4 pairs, since a side has more than 4 tokens (up to 6). To keep them whole, raise "
         "`max_length`."
