@@ -1,26 +1,25 @@
-"""Write folders whole or not at all, with errors that say what could not be written."""
+"""Writes files and folders whole or not at all, with errors that say what could not be written."""
 
 import errno
-import glob
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import psutil
+from filelock import FileLock, Timeout
 
 
 PathLike = str | os.PathLike[str]
 
-UNFINISHED = ".unfinished"  # ends the name of a file or folder while it is written
+UNFINISHED = ".unfinished"  # ends the name of a file or folder that is being written
 
 
 def check_new_folder(folder: PathLike) -> None:
-    """Checks that there is nothing yet in a folder.
+    """Checks that a folder is empty or does not exist.
 
     Raises:
-        NotADirectoryError: If there is a file of that name, **or**
+        NotADirectoryError: If there is a file of that name.
         ValueError: If there is a folder of that name that is not empty.
     """
     path = Path(folder)
@@ -32,64 +31,89 @@ def check_new_folder(folder: PathLike) -> None:
 
 
 def finished_names(folder: Path) -> list[str]:
-    """Returns the names of what is in a folder, but for what is being written, or was when a run was killed."""
+    """Returns the sorted names in a folder, without the files and folders that are half written."""
     return sorted(path.name for path in folder.iterdir() if not path.name.endswith(UNFINISHED))
 
 
 @contextmanager
 def new_folder(folder: PathLike) -> Iterator[Path]:
-    """Gives a folder to write to, whose files then are in the one of that name; where writing fails, nothing is left.
+    """Yields a temporary folder that becomes `folder` on success and is deleted on failure.
 
     Raises:
-        OSError: If it cannot be written, **or** as `check_new_folder` does.
-        ValueError: As `check_new_folder` does.
+        NotADirectoryError: If there is a file of that name.
+        OSError: If it cannot be written.
+        ValueError: If there is a folder of that name that is not empty, **or** if another process writes it.
     """
     check_new_folder(folder)
     with replaced_files(folder) as unfinished:
         yield unfinished
-        check_new_folder(folder)  # it may have been written meanwhile
+        check_new_folder(folder)  # something else may have written it meanwhile
 
 
 @contextmanager
 def replaced_files(folder: PathLike) -> Iterator[Path]:
-    """Gives a folder to write to, whose files then replace those in another, which may be new.
+    """Yields a temporary folder whose files replace those in `folder` on success. On failure, they stay as they were.
 
-    Where writing fails, all is as it was.
+    Args:
+        folder: Where the files go. It need not exist yet.
 
     Raises:
         OSError: If they cannot be written.
+        ValueError: If another process writes the folder.
     """
     path = Path(folder).resolve()
-    # A folder that is there stays: it may be a mount point, the current one, or all that the user may write to.
-    is_there = path.exists()
-    place = path if is_there else path.parent
-    _delete_left(place, path.name)
-    unfinished = place / f".{path.name}.{os.getpid()}{UNFINISHED}"
-    unfinished.mkdir(parents=True)
+    # A folder that exists stays: it may be a mount point, the current one, or all that the user may write to.
+    exists = path.exists()
+    place = path if exists else path.parent
+    place.mkdir(parents=True, exist_ok=True)
+    unfinished = place / f".{path.name}{UNFINISHED}"
+    with _only_writer(path, place):
+        shutil.rmtree(unfinished, ignore_errors=True)  # a killed process left it
+        try:
+            unfinished.mkdir()
+            with writing(folder):
+                yield unfinished
+            if exists:
+                # The config comes last, since a folder that has one counts as a model.
+                for file in sorted(unfinished.iterdir(), key=lambda file: file.name == "config.json"):
+                    file.replace(path / file.name)
+            else:
+                unfinished.rename(path)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
+@contextmanager
+def _only_writer(folder: Path, place: Path) -> Iterator[None]:
+    """Holds a lock on a folder, which the system frees however the process ends.
+
+    Args:
+        folder: The folder to write.
+        place: The folder that holds the lock's file.
+
+    Raises:
+        ValueError: If another process holds it.
+    """
+    lock_file = place / f".{folder.name}.lock{UNFINISHED}"
+    lock = FileLock(lock_file, blocking=False)
     try:
-        with writing(folder):
-            yield unfinished
-        if is_there:
-            # The config, by which a folder is known as a model, comes last.
-            for file in sorted(unfinished.iterdir(), key=lambda file: file.name == "config.json"):
-                file.replace(path / file.name)
-        else:
-            unfinished.rename(path)
+        lock.acquire()
+    except Timeout:
+        raise ValueError(
+            f"`{folder}` must be written by one process at a time, but another one is writing it. Wait for it, or "
+            "name another folder."
+        ) from None
+    try:
+        yield
     finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-
-
-def _delete_left(place: Path, name: str) -> None:
-    """Deletes what runs that were killed have left."""
-    for left in place.glob(f".{glob.escape(name)}.*{UNFINISHED}"):
-        process = left.name.split(".")[-2]
-        # In a container the next run often has the number of the one that was killed.
-        if process.isdecimal() and (int(process) == os.getpid() or not psutil.pid_exists(int(process))):
-            shutil.rmtree(left, ignore_errors=True)
+        # Deleted while it is held, since it may be another process's lock afterwards. Windows keeps the file.
+        with suppress(PermissionError):
+            lock_file.unlink()
+        lock.release()
 
 
 def write_text(file: PathLike, text: str) -> None:
-    """Writes a file whole or not at all, in a folder that is made.
+    """Writes a text file whole or not at all, and makes the folder that it is in.
 
     Raises:
         OSError: If it cannot be written.
@@ -107,11 +131,11 @@ def write_text(file: PathLike, text: str) -> None:
 
 @contextmanager
 def writing(folder: PathLike, *, remove_on_failure: bool = False) -> Iterator[None]:
-    """Turns what libraries raise on a full disk into an error that says it; other errors pass.
+    """Turns what libraries raise on a full disk into one kind of error. Other errors pass unchanged.
 
     Args:
-        folder: What is written.
-        remove_on_failure: Whether what has been written of it is deleted then, so that it takes no room.
+        folder: The file or folder that the block writes.
+        remove_on_failure: Whether to delete the half-written folder then, so that it takes no room.
 
     Raises:
         OSError: If there is no room for it.
@@ -133,6 +157,6 @@ def writing(folder: PathLike, *, remove_on_failure: bool = False) -> Iterator[No
 def _is_out_of_room(error: Exception) -> bool:
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    # safetensors, tokenizers and torch raise exceptions of their own, which tell of it in words alone.
+    # safetensors, tokenizers and torch raise exceptions of their own, whose text alone names the cause.
     signs = ("No space left", "File too large", "quota exceeded", "PytorchStreamWriter", "inline_container")
     return any(sign in str(error) for sign in signs)

@@ -2,8 +2,7 @@
 
 import errno
 import os
-import subprocess
-import sys
+import signal
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -41,17 +40,44 @@ def test_what_fails_leaves_nothing(is_there: bool, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("*")] == (["new"] if is_there else [])
 
 
-def test_what_killed_runs_left_in_an_empty_folder_is_deleted(tmp_path: Path) -> None:
-    killed = subprocess.Popen([sys.executable, "-c", ""])
-    killed.wait()
-    other = tmp_path / f".{tmp_path.name}.{os.getppid()}.unfinished"  # of a run that goes on
-    for folder in (other, tmp_path / f".{tmp_path.name}.{killed.pid}.unfinished"):
+def write_until_killed(folder: Path) -> None:
+    process = os.fork()
+    if process == 0:
+        try:
+            with new_folder(folder) as unfinished:
+                (unfinished / "half").touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+        finally:
+            os._exit(1)
+    assert os.waitpid(process, 0)[1] == signal.SIGKILL
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_what_a_killed_process_left_is_deleted(is_there: bool, tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    if is_there:
         folder.mkdir()
-        (folder / "half").touch()
-    with new_folder(tmp_path) as unfinished:
+    write_until_killed(folder)
+    assert list(tmp_path.rglob("half"))
+    assert not is_there or finished_names(folder) == []
+    with new_folder(folder) as unfinished:
         (unfinished / "whole").touch()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [other.name, "whole"]
-    assert finished_names(tmp_path) == ["whole"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["new", "whole"]
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_what_another_process_is_writing_is_refused_and_stays(is_there: bool, tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    if is_there:
+        folder.mkdir()
+    with new_folder(folder) as unfinished:
+        (unfinished / "first").touch()
+        with (
+            pytest.raises(ValueError, match=r"new` must be written by one process at a time, but another one is writ"),
+            new_folder(folder),
+        ):
+            pass
+    assert finished_names(folder) == ["first"]
 
 
 def test_files_are_replaced_together_or_not_at_all(tmp_path: Path) -> None:

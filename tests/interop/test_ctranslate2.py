@@ -1,9 +1,7 @@
 """Exported models give in CTranslate2 the ids that they give here, and what cannot be exported is refused."""
 
 import json
-import os
 import random
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -303,18 +301,6 @@ def test_nothing_is_left_where_writing_fails(
     assert not exists or not list(folder.iterdir())
     to_ctranslate2(tiny_model(), tokenizer, folder)
     assert (folder / "model.bin").exists()
-
-
-def test_what_a_killed_run_left_is_not_in_the_way(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
-    killed = subprocess.Popen([sys.executable, "-c", ""])
-    killed.wait()
-    others = [tmp_path / ".ct2.mine.unfinished", tmp_path / f".ct2.{os.getppid()}.unfinished"]
-    for folder in (*(tmp_path / f".ct2.{number}.unfinished" for number in (killed.pid, os.getpid())), *others):
-        folder.mkdir()
-        (folder / "half.bin").touch()
-    to_ctranslate2(tiny_model(), tokenizer, tmp_path / "ct2")
-    assert sorted(tmp_path.iterdir()) == sorted([*others, tmp_path / "ct2"])
-    assert not (tmp_path / "ct2" / "half.bin").exists()
 
 
 def test_of_two_exports_to_one_folder_the_second_to_end_is_refused(
