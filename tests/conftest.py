@@ -1,5 +1,6 @@
 """What all tests share: no network, caches of their own, a tokenizer whose ids can be told by eye."""
 
+import gc
 import os
 import tempfile
 from typing import TYPE_CHECKING
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
 _CACHE = tempfile.TemporaryDirectory(prefix="hf_seq2seq_tests_")
 os.environ["HF_HOME"] = _CACHE.name
 os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+def pytest_collection_finish() -> None:
+    """Exempts what the imports made from garbage collection: each trainer collects, which takes 0.2 s otherwise."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
