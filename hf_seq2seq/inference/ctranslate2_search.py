@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
+from hf_seq2seq.output_limits import longest_output
+
 from .hypothesis import Scores, SearchOptions
-from .torch_search import EXTRA_LENGTH, Ids, check_search_options
+from .torch_search import Ids, check_search_options
 
 
 # CTranslate2 ends a search once so many times the beam's hypotheses are finished. With 1 that is `early_stopping=True`
@@ -117,7 +119,7 @@ class CTranslate2Search:
 
     def search(self, sources: Sequence[Ids], prefixes: Sequence[Ids], settings: dict[str, Any]) -> list[list[Ids]]:
         """Returns for each source its outputs, the best first; see `TorchSearch.search`."""
-        limits = [int(min(len(ids) + EXTRA_LENGTH, self.position_limit - 1)) for ids in sources]
+        limits = [longest_output(len(ids), self.position_limit - 1) for ids in sources]
         outputs = self._search(sources, prefixes, settings, max(limits))
         for row, limit in enumerate(limits):
             if any(len(ids) > limit for ids in outputs[row]):  # CTranslate2 has one limit for all

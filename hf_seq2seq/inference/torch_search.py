@@ -4,17 +4,16 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, StoppingCriteria
 
+from hf_seq2seq.output_limits import end_ids, longest_output, up_to_end
+
 from .hypothesis import Scores, SearchOptions
+from .padding import pad_rows
 
-
-# Vaswani et al. (2017), section 6.1: how many more tokens than its source an output may have.
-EXTRA_LENGTH = 50
 
 _SAMPLING = ("temperature", "top_k", "top_p")
 
@@ -79,15 +78,15 @@ class TorchSearch:
             return self._search(sources, prefixes, settings)
 
     def _search(self, sources: Sequence[Ids], prefixes: Sequence[Ids], settings: dict[str, Any]) -> list[list[Ids]]:
-        limits = torch.tensor([int(min(len(ids) + EXTRA_LENGTH, self.position_limit)) for ids in sources])
-        starts, start_mask = _pad_left(
-            [[self._start, *prefix] for prefix in prefixes], self.model.config.pad_token_id, self.model.device
-        )
+        limits = torch.tensor([longest_output(len(ids), self.position_limit) for ids in sources])
+        starts, start_mask = self._pad([[self._start, *prefix] for prefix in prefixes], "left")
+        input_ids, mask = self._pad(sources)
         padding = starts.shape[1] - start_mask.sum(dim=1).cpu()  # of the prefixes, before the start token
         last_columns = limits + padding  # of an output that is as long as may be
         has_prefix = starts.shape[1] > 1
         outputs = self.model.generate(
-            **self._pad_sources(sources),
+            input_ids=input_ids,
+            attention_mask=mask,
             decoder_input_ids=starts,
             decoder_attention_mask=start_mask if has_prefix else None,
             max_length=1 + int(last_columns.max()),  # with the start token
@@ -98,9 +97,9 @@ class TorchSearch:
             **settings,
         )
         n_best = len(outputs) // len(sources)
-        rows = outputs.tolist()
+        rows, ends = outputs.tolist(), end_ids(self.model.generation_config)
         return [
-            [self._cut(ids[1 + pad : 1 + last]) for ids in rows[n_best * row : n_best * (row + 1)]]
+            [up_to_end(ids[1 + pad : 1 + last], ends) for ids in rows[n_best * row : n_best * (row + 1)]]
             for row, (pad, last) in enumerate(zip(padding.tolist(), last_columns.tolist(), strict=True))
         ]
 
@@ -113,12 +112,12 @@ class TorchSearch:
             outputs: Token ids of an output of each, none of them empty.
             with_attention: Whether the attention to the source is returned; else it is None.
         """
-        inputs = self._pad_sources(sources)
-        labels = pad_sequence(list(map(torch.tensor, outputs)), batch_first=True, padding_value=-100)
-        labels = labels.to(self.model.device)
+        input_ids, mask = self._pad(sources)
+        labels, _ = pad_rows(outputs, -100, self.model.device)
         with self._lock, self._attention_weights(with_attention):
             predicted = self.model(
-                **inputs,
+                input_ids=input_ids,
+                attention_mask=mask,
                 decoder_input_ids=self.model.prepare_decoder_input_ids_from_labels(labels),
                 output_attentions=with_attention,
             )
@@ -139,21 +138,8 @@ class TorchSearch:
     def _start(self) -> int:
         return int(self.model.generation_config.decoder_start_token_id)
 
-    def _pad_sources(self, sources: Sequence[Ids]) -> dict[str, torch.Tensor]:
-        pad_id, device = self.model.config.pad_token_id, self.model.device
-        input_ids = pad_sequence(list(map(torch.tensor, sources)), batch_first=True, padding_value=pad_id)
-        lengths = torch.tensor(list(map(len, sources)))
-        mask = (torch.arange(input_ids.shape[1]) < lengths[:, None]).long()
-        return {"input_ids": input_ids.to(device), "attention_mask": mask.to(device)}
-
-    def _cut(self, ids: Ids) -> Ids:
-        """Returns the ids up to the first end token. Beam search fills up with these, greedy search with padding."""
-        eos_ids = self.model.generation_config.eos_token_id
-        ends = set(eos_ids if isinstance(eos_ids, list) else [eos_ids])
-        for position, token in enumerate(ids):
-            if token in ends:
-                return ids[: position + 1]
-        return ids
+    def _pad(self, rows: Sequence[Ids], side: Literal["left", "right"] = "right") -> tuple[torch.Tensor, torch.Tensor]:
+        return pad_rows(rows, self.model.config.pad_token_id, self.model.device, side)
 
     @contextmanager
     def _attention_weights(self, are_wanted: bool) -> Iterator[None]:
@@ -194,11 +180,3 @@ def check_search_options(options: SearchOptions, beam_size: int, n_best: int) ->
     for name in _SAMPLING:
         if name in options and not do_sample:
             raise ValueError(f"`{name}` must be given together with `do_sample`, which is not set.")
-
-
-def _pad_left(rows: Sequence[Ids], pad_id: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns rows of unequal length as ids (B, T), padded at the left, and their mask."""
-    width = max(map(len, rows))
-    ids = [[pad_id] * (width - len(row)) + row for row in rows]
-    mask = [[0] * (width - len(row)) + [1] * len(row) for row in rows]
-    return torch.tensor(ids, device=device), torch.tensor(mask, device=device)

@@ -11,11 +11,12 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_seq2seq.loading import load_model, load_tokenizer
+from hf_seq2seq.output_limits import longest_output
 from hf_seq2seq.token_lookup import encode_targets, ids_to_tokens
 
 from .hypothesis import Hypothesis, SearchOptions
 from .sentences import join_hypotheses, split_sentences
-from .torch_search import EXTRA_LENGTH, Ids, TorchSearch
+from .torch_search import Ids, TorchSearch
 from .windows import growing_sizes, in_lists
 
 
@@ -292,9 +293,9 @@ class Translator:
         found = [[Hypothesis("")] * settings["num_return_sequences"] for _ in texts]
         sources = self._encode(texts, numbers)
         for row, ids in sources.items():
-            if len(prefixes[row]) >= len(ids) + EXTRA_LENGTH:
+            if len(prefixes[row]) >= longest_output(len(ids)):
                 raise ValueError(
-                    f"`prefix` must be shorter than the longest output of its text ({len(ids) + EXTRA_LENGTH} "
+                    f"`prefix` must be shorter than the longest output of its text ({longest_output(len(ids))} "
                     f"tokens), but that of line {numbers[row]} has {len(prefixes[row])} tokens."
                 )
         for rows in _token_budget_batches({row: len(ids) for row, ids in sources.items()}, self.batch_tokens):

@@ -8,6 +8,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, PreTrainedTokenizerBase, StoppingCriteria
 
 from hf_seq2seq.inference import SearchOptions
+from hf_seq2seq.output_limits import end_ids, up_to_end
 
 from .decoding import run_search
 from .figures import Lettering, new_figure
@@ -139,8 +140,8 @@ def beam_tree(
     if length_penalty is None:
         length_penalty = float(model.generation_config.length_penalty or 0.0)
     options["length_penalty"] = length_penalty
-    end_ids = _end_ids(model)
-    running, finished = _RunningBeams(), _FinishedBeams(beam_size, end_ids)
+    ends = set(end_ids(model.generation_config))
+    running, finished = _RunningBeams(), _FinishedBeams(beam_size, ends)
     # The output has the hypotheses that are left at the end (`sequences`, the best first) and `beam_indices`, which
     # tell their way alone; those that were given up on the way come from the two recorders.
     output = run_search(
@@ -152,7 +153,7 @@ def beam_tree(
         stopping_criteria=[finished],
         output_scores=True,
     )
-    returned = [_cut(ids, end_ids) for ids in output.sequences[:, 1:].tolist()]
+    returned = [tuple(up_to_end(ids, ends)) for ids in output.sequences[:, 1:].tolist()]
     nodes = _make_nodes(running.following, finished.found, returned, length_penalty)
     tokens = readable_ids(tokenizer, [ids[-1] for ids in nodes if ids], "target")
     named = [model.generation_config.decoder_start_token_id or 0]
@@ -187,17 +188,6 @@ def _make_nodes(
             fields["rank"] = returned.index(ids) + 1 if ids in returned else None
         nodes[ids] = fields
     return nodes
-
-
-def _end_ids(model: Model) -> set[int]:
-    end_ids: Any = model.generation_config.eos_token_id
-    return set(end_ids if isinstance(end_ids, list) else [end_ids])
-
-
-def _cut(ids: list[int], end_ids: set[int]) -> Ids:
-    """Returns the ids up to the first end token; beam search fills up with these, or with padding."""
-    length = next((place + 1 for place, token in enumerate(ids) if token in end_ids), len(ids))
-    return tuple(ids[:length])
 
 
 def draw_beam_tree(tree: BeamTree) -> "Figure":

@@ -7,7 +7,8 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from hf_seq2seq.inference import SearchOptions
-from hf_seq2seq.inference.torch_search import EXTRA_LENGTH, Ids, TorchSearch
+from hf_seq2seq.inference.torch_search import Ids, TorchSearch
+from hf_seq2seq.output_limits import longest_output
 
 from .figures import COLOURS, Lettering, new_figure
 from .tokens import check_texts, readable_ids
@@ -99,7 +100,7 @@ def run_search(
         return generate(
             input_ids=input_ids,
             attention_mask=torch.ones_like(input_ids),
-            max_length=1 + int(min(len(ids) + EXTRA_LENGTH, search.position_limit)),  # with the start token
+            max_length=1 + longest_output(len(ids), search.position_limit),  # with the start token
             max_new_tokens=None,
             forced_eos_token_id=None,
             return_dict_in_generate=True,

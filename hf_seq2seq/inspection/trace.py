@@ -11,10 +11,10 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from hf_seq2seq.inference import Hypothesis
+from hf_seq2seq.inference.padding import pad_rows
 from hf_seq2seq.inference.torch_search import Ids, TorchSearch
 from hf_seq2seq.model.modeling_seq2seq_transformer import (
     Seq2SeqTransformerAttention,
@@ -121,8 +121,8 @@ def trace(
         target_ids = [found[0] for found in search.search(source_ids, [[]] * len(source_ids), search.settings({}))]
     else:
         target_ids = [_ids_of_target(tokenizer, target) for target in targets]
-    input_ids, attention_mask = _pad(source_ids, model)
-    labels, label_mask = _pad(target_ids, model)
+    input_ids, attention_mask = pad_rows(source_ids, model.config.pad_token_id, model.device)
+    labels, label_mask = pad_rows(target_ids, model.config.pad_token_id, model.device)
     decoder_input_ids = observed.prepare_decoder_input_ids_from_labels(labels)
     observed.set_attn_implementation("eager")
     decoder_layers: Any = observed.model.decoder.layers
@@ -223,13 +223,6 @@ def _check_pairs(sources: Sequence[str], targets: Sequence[str | Hypothesis] | N
 
 def _ids_of_target(tokenizer: PreTrainedTokenizerBase, target: str | Hypothesis) -> Ids:
     return list(target.token_ids) if isinstance(target, Hypothesis) else encode_targets(tokenizer, [target])[0]
-
-
-def _pad(rows: Sequence[Ids], model: Model) -> tuple[Tensor, Tensor]:
-    """Returns ids (B, L), padded at the right, and their mask, on the model's device."""
-    ids = pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=model.config.pad_token_id)
-    mask = pad_sequence([torch.ones(len(row), dtype=torch.long) for row in rows], batch_first=True)
-    return ids.to(model.device), mask.to(model.device)
 
 
 def _ours(tensor: Tensor) -> Tensor:

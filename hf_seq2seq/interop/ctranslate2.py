@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_seq2seq.atomic_writing import new_folder
 from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
+from hf_seq2seq.output_limits import end_ids
 from hf_seq2seq.token_lookup import vocabulary
 
 from .checks import check_model
@@ -160,7 +161,7 @@ class _Converter(Converter):  # type: ignore[misc]  # ctranslate2 has no types
         spec.register_source_vocabulary(source)
         spec.register_target_vocabulary(target)
         config.decoder_start_token = target[settings.decoder_start_token_id]
-        config.eos_token = target[_end_tokens(model)[0]]
+        config.eos_token = target[end_ids(settings)[0]]
         config.bos_token = config.decoder_start_token
         # CTranslate2 appends an unknown token that is not there, and then the sizes differ.
         config.unk_token = self._tokenizer.unk_token if self._tokenizer.unk_token in target else config.eos_token
@@ -178,7 +179,7 @@ def _unknown_parts(model: Seq2SeqTransformerForConditionalGeneration, tokenizer:
         problems.append(f"`activation_function` is {config.activation_function!r} (it has {', '.join(ACTIVATIONS)})")
     if settings.decoder_start_token_id is None:
         problems.append("`decoder_start_token_id` is None")
-    if len(_end_tokens(model)) != 1:
+    if len(end_ids(settings)) != 1:
         problems.append(f"`eos_token_id` is {settings.eos_token_id} (it has exactly one end token)")
     phrases = [ids for ids in settings.bad_words_ids or [] if len(ids) > 1]
     if phrases:
@@ -195,11 +196,6 @@ def _unknown_parts(model: Seq2SeqTransformerForConditionalGeneration, tokenizer:
     if foreign:
         problems.append(f"{len(foreign)} weights are no Transformer's, `{foreign[0]}` among them (merge adapters)")
     return problems
-
-
-def _end_tokens(model: Seq2SeqTransformerForConditionalGeneration) -> list[int]:
-    ids = model.generation_config.eos_token_id
-    return ids if isinstance(ids, list) else [] if ids is None else [ids]
 
 
 def _tokens(vocab: dict[str, int], size: int) -> list[str]:
@@ -219,7 +215,7 @@ def banned_tokens(model: Seq2SeqTransformerForConditionalGeneration) -> list[int
     settings = model.generation_config
     banned = {model.config.pad_token_id, *(settings.suppress_tokens or [])}
     banned |= {token for ids in settings.bad_words_ids or [] for token in ids}
-    return sorted(banned - set(_end_tokens(model)))
+    return sorted(banned - set(end_ids(settings)))
 
 
 def _projection_bias(model: Seq2SeqTransformerForConditionalGeneration) -> Tensor:

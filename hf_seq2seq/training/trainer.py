@@ -27,6 +27,7 @@ from hf_seq2seq.atomic_writing import writing
 from hf_seq2seq.data.batching import TokenBudgetBatchSampler, TokenBudgetStream
 from hf_seq2seq.data.collator import Seq2SeqCollator
 from hf_seq2seq.evaluation import decode
+from hf_seq2seq.output_limits import longest_output
 from hf_seq2seq.token_lookup import decode_sources
 
 from .arguments import Seq2SeqTransformerTrainingArguments
@@ -37,8 +38,6 @@ from .schedule import paper_schedule
 
 logger = logging.getLogger(__name__)
 
-# Vaswani et al. (2017), section 6.1: how many more tokens than its source an output may have; and the start token.
-EXTRA_LENGTH = 51
 NUM_SAMPLES = 3  # translations shown at each evaluation
 
 _WAYS_OUT = (
@@ -293,7 +292,7 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
         if "input_ids" in (getattr(dataset, "column_names", None) or ()) and not isinstance(dataset, IterableDataset):
             longest = max(map(len, dataset["input_ids"]))
             limit = self.model.generation_config.max_length  # None where an imported model has no limit
-            settings["max_length"] = min(longest + EXTRA_LENGTH, limit or math.inf)
+            settings["max_length"] = min(1 + longest_output(longest), limit or math.inf)  # with the start token
 
     def prediction_step(
         self,

@@ -40,9 +40,10 @@ from transformers import PreTrainedTokenizerFast
 
 from hf_seq2seq import Translator
 from hf_seq2seq.data import read_lines
-from hf_seq2seq.inference.torch_search import EXTRA_LENGTH, Ids, TorchSearch
+from hf_seq2seq.inference.torch_search import Ids, TorchSearch
 from hf_seq2seq.interop import to_ctranslate2, to_marian
 from hf_seq2seq.loading import load_model, load_tokenizer
+from hf_seq2seq.output_limits import end_ids, longest_output, up_to_end
 from hf_seq2seq.tokenization import train_tokenizer
 from scripts.benchmarks.benchmark_models import OURS, PEER, ModelSizes, make_ours
 from scripts.benchmarks.benchmark_report import draw_inference, inference_table
@@ -117,7 +118,7 @@ def generate(model: Any, inputs: Inputs, beam_size: int) -> torch.Tensor:
         **inputs,
         num_beams=beam_size,
         do_sample=False,
-        max_length=1 + inputs["input_ids"].shape[1] + EXTRA_LENGTH,  # with the start token
+        max_length=1 + longest_output(inputs["input_ids"].shape[1]),  # with the start token
         forced_eos_token_id=None,
         **settings,
     )
@@ -126,9 +127,8 @@ def generate(model: Any, inputs: Inputs, beam_size: int) -> torch.Tensor:
 
 def search(model: Any, inputs: Inputs, beam_size: int) -> list[Ids]:
     """Returns the output of each row, up to its end token if it has one, without the start."""
-    end = model.config.eos_token_id
-    rows = generate(model, inputs, beam_size)[:, 1:].tolist()
-    return [row[: row.index(end) + 1] if end in row else row for row in rows]
+    ends = end_ids(model.generation_config)
+    return [up_to_end(row, ends) for row in generate(model, inputs, beam_size)[:, 1:].tolist()]
 
 
 def timed(work: Callable[[], Any], device: str) -> tuple[Any, float, float]:

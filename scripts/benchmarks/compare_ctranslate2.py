@@ -15,18 +15,18 @@ from typing import Any
 
 import ctranslate2
 import torch
-from torch.nn.utils.rnn import pad_sequence
 
 from hf_seq2seq.data import read_lines
+from hf_seq2seq.inference.padding import pad_rows
 from hf_seq2seq.interop import to_ctranslate2
 from hf_seq2seq.interop.ctranslate2 import banned_tokens
 from hf_seq2seq.loading import load_model, load_tokenizer
+from hf_seq2seq.output_limits import end_ids, longest_output, up_to_end
 
 
 Ids = list[list[int]]
 
 BATCH_SIZE = 50
-EXTRA_LENGTH = 50  # of an output, over its source's: section 6.1 of the paper
 LENGTH_PENALTY = 0.6
 # The largest difference of scores, log-probabilities per token, that rounding is made answerable for.
 TIE = 1e-3
@@ -40,11 +40,11 @@ def search_with_generate(model: Any, sources: Ids, beam_size: int, max_new_token
         settings |= {"early_stopping": False, "length_penalty": 1.0}  # generate warns of others: not used
     outputs: Ids = []
     for start in range(0, len(sources), BATCH_SIZE):
-        input_ids, mask = _pad(sources[start : start + BATCH_SIZE], model.config.pad_token_id)
+        input_ids, mask = pad_rows(sources[start : start + BATCH_SIZE], model.config.pad_token_id)
         rows = model.generate(
             input_ids, attention_mask=mask, num_beams=beam_size, max_length=1 + max_new_tokens, **settings
         )
-        outputs += [_cut(row[1:], model.config.eos_token_id) for row in rows.tolist()]
+        outputs += [up_to_end(row[1:], end_ids(model.generation_config)) for row in rows.tolist()]
     return outputs
 
 
@@ -92,16 +92,6 @@ def _log_probabilities(model: Any, source: Sequence[int], output: Sequence[int])
     return logits.log_softmax(dim=-1).gather(-1, torch.tensor(output)[:, None])[:, 0]
 
 
-def _pad(sources: Ids, pad_token_id: int) -> tuple[torch.Tensor, torch.Tensor]:
-    rows = [torch.tensor(source) for source in sources]
-    masks = [torch.ones_like(row) for row in rows]
-    return pad_sequence(rows, batch_first=True, padding_value=pad_token_id), pad_sequence(masks, batch_first=True)
-
-
-def _cut(row: list[int], end: int) -> list[int]:
-    return row[: row.index(end) + 1] if end in row else row
-
-
 def main() -> None:
     """Exports the model in float32 and int8, and compares greedy and beam search."""
     parser = argparse.ArgumentParser(description="Compare a model in CTranslate2 and with generate().")
@@ -112,7 +102,7 @@ def main() -> None:
     sources = [
         ids for ids in tokenizer(list(read_lines(arguments.source)), verbose=False)["input_ids"] if len(ids) > 1
     ]
-    max_new_tokens = min(max(map(len, sources)) + EXTRA_LENGTH, model.config.max_position_embeddings - 1)
+    max_new_tokens = longest_output(max(map(len, sources)), model.config.max_position_embeddings - 1)
     ours = {beam_size: search_with_generate(model, sources, beam_size, max_new_tokens) for beam_size in (1, 4)}
     for quantization in ("float32", "int8"):
         with tempfile.TemporaryDirectory() as folder:

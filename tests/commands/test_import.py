@@ -32,7 +32,6 @@ Command = Callable[..., tuple[int, str, str]]
 
 SOURCES = ["the cat sat on the mat", "a dog ran to the red house", "one two three"]
 TARGETS = ["die katze lag auf der matte", "ein hund lief zum roten haus", "eins zwei drei"]
-EXTRA_LENGTH = 50  # how many more tokens than its source a translation may have
 SIZES: dict[str, Any] = {
     "d_model": 16,
     "encoder_layers": 1,
@@ -118,7 +117,7 @@ def translations(model: Any, tokenizer: Any) -> list[str]:
     results = []
     for text in SOURCES:
         inputs = tokenizer(text, return_tensors="pt")
-        length = inputs["input_ids"].shape[1] + EXTRA_LENGTH
+        length = inputs["input_ids"].shape[1] + 50  # more tokens than its source
         [ids] = model.generate(**inputs, max_length=1 + length).tolist()
         results.append(tokenizer.decode(ids[1 : 1 + length], skip_special_tokens=True))
     return results

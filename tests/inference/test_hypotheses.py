@@ -9,10 +9,8 @@ import torch
 from inference.test_translator import letters_model, random_texts
 from transformers import PreTrainedTokenizerFast
 
-from hf_seq2seq import Translator
+from hf_seq2seq import Translator, output_limits
 from hf_seq2seq.inference import Hypothesis
-from hf_seq2seq.inference import torch_search as search_module
-from hf_seq2seq.inference import translator as translator_module
 
 
 START = 1
@@ -20,7 +18,7 @@ START = 1
 
 @pytest.fixture(autouse=True)
 def shorter_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_module, "EXTRA_LENGTH", 3)
+    monkeypatch.setattr(output_limits, "EXTRA_TOKENS", 3)
 
 
 @pytest.fixture
@@ -205,8 +203,7 @@ def test_more_hypotheses_leave_the_beam_as_it_is_or_widen_it(translator: Transla
     assert translator.hypotheses(texts, n_best=6) == translator.hypotheses(texts, n_best=6, beam_size=6)
 
 
-def test_a_prefix_longer_than_any_output_is_named(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(translator_module, "EXTRA_LENGTH", 3)
+def test_a_prefix_longer_than_any_output_is_named(translator: Translator) -> None:
     message = r"shorter than the longest output of its text \(6 tokens\), but that of line 2 has 7 tokens"
     with pytest.raises(ValueError, match=message):
         translator(["a", "b c"], prefix=["a", "a b c d e f g"])

@@ -12,8 +12,7 @@ from reference.tiny_models import random_sentences, tiny_model
 from transformers import PreTrainedTokenizerFast
 
 import hf_seq2seq
-from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration, Translator
-from hf_seq2seq.inference import torch_search as search_module
+from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration, Translator, output_limits
 
 
 START, END, UNKNOWN = 1, 2, 3
@@ -25,7 +24,7 @@ GREEDY: dict[str, Any] = {"num_beams": 1, "early_stopping": False, "length_penal
 @pytest.fixture(autouse=True)
 def shorter_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Random models rarely end a sentence: the paper's limit would make every test slow."""
-    monkeypatch.setattr(search_module, "EXTRA_LENGTH", 3)
+    monkeypatch.setattr(output_limits, "EXTRA_TOKENS", 3)
 
 
 def letters_model(end_bias: float = 2.0, **overrides: Any) -> Seq2SeqTransformerForConditionalGeneration:
@@ -49,7 +48,7 @@ def random_texts(*lengths: int) -> list[str]:
 def generated_alone(translator: Translator, text: str, **settings: Any) -> str:
     """What `generate` makes of one text, with its limit as the only one."""
     inputs = translator.tokenizer(text, return_tensors="pt")
-    limit = inputs["input_ids"].shape[1] + search_module.EXTRA_LENGTH
+    limit = inputs["input_ids"].shape[1] + output_limits.EXTRA_TOKENS
     tokens = translator.model.generate(**inputs, max_length=1 + limit, **settings)[0, 1:].tolist()
     tokens = tokens[: tokens.index(END)] if END in tokens else tokens
     return str(translator.tokenizer.decode(tokens, skip_special_tokens=True))
@@ -149,7 +148,7 @@ def test_beam_search_in_a_batch_of_unequal_limits_equals_that_of_each_text_alone
 ) -> None:
     """Some outputs end by themselves, some at their limit while the others go on."""
     texts = random_texts(1, 3, 5, 8, 12)
-    limits = [len(text.split()) + 1 + search_module.EXTRA_LENGTH for text in texts]
+    limits = [len(text.split()) + 1 + output_limits.EXTRA_TOKENS for text in texts]
     num_at_limit = 0
     for seed in range(3):
         translator = Translator(letters_model(end_bias=1.0 + seed / 2, seed=seed), letter_tokenizer)

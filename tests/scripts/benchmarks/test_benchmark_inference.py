@@ -9,8 +9,7 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from hf_seq2seq.inference import ctranslate2_search
-from hf_seq2seq.inference import torch_search as search_module
+from hf_seq2seq import output_limits
 from hf_seq2seq.interop import to_marian
 from scripts.benchmarks import benchmark_inference
 from scripts.benchmarks.benchmark_inference import (
@@ -38,8 +37,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benchmark_inference, "SIZES", SIZES)
     monkeypatch.setattr(benchmark_inference, "BATCHES", {1: 2, 3: 2})
     monkeypatch.setattr(benchmark_inference, "FILE_BATCH", 4)
-    for module in (benchmark_inference, search_module, ctranslate2_search):
-        monkeypatch.setattr(module, "EXTRA_LENGTH", 4)
+    monkeypatch.setattr(output_limits, "EXTRA_TOKENS", 4)
 
 
 @pytest.fixture
@@ -127,7 +125,7 @@ def test_the_memory_of_a_search_grows_with_the_batch(
 def test_without_a_model_random_weights_write_about_as_much_as_they_read(
     letter_tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(benchmark_inference, "EXTRA_LENGTH", 30)
+    monkeypatch.setattr(output_limits, "EXTRA_TOKENS", 30)
     sources = letter_tokenizer(["a b c d e f g h", "i j k l", "m n o p q r", "s t"])["input_ids"]
     inputs, wanted = pad(letter_tokenizer, sources, "cpu"), sum(map(len, sources))
     model = random_model(letter_tokenizer, sources)
