@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs Debian's chromium, in which tests/inspection/test_demo_in_browser.py opens the demo page, where it is missing.
+# Installs Debian's chromium, in which tests/demo/test_demo_in_browser.py opens the demo page, where it is missing.
 set -euo pipefail
 
 if command -v chromium >/dev/null; then exit; fi

@@ -79,18 +79,15 @@ def estimate_memory(
     with torch.device("meta"):
         twin = type(model)(model.config).train()
         ids = torch.zeros((rows, length), dtype=torch.long)
-    kept: dict[int, int] = {}
+    kept: set[torch.UntypedStorage] = set()
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
         if not isinstance(tensor, torch.nn.Parameter):
-            storage = tensor.untyped_storage()
-            kept[storage._cdata] = storage.nbytes()
-        alive.append(tensor)  # or the next tensor could get its number
+            kept.add(tensor.untyped_storage())
         return tensor
 
-    alive: list[torch.Tensor] = []
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         twin.model(ids, decoder_input_ids=ids, use_cache=False)
     vocab_size, d_model = model.lm_head.weight.shape
     loss = 4 * (2 * min(_LOSS_CHUNK, rows * length) * vocab_size + vocab_size * d_model + rows * length * d_model)
-    return int(5 * 4 * model.num_parameters() + sum(kept.values()) + loss)
+    return int(5 * 4 * model.num_parameters() + sum(storage.nbytes() for storage in kept) + loss)

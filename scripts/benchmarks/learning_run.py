@@ -69,8 +69,8 @@ class Corpus:
         data, tokenizer = load_corpus(*train, vocab_size)
         pairs = list(load_parallel(*validation, streaming=True))
         sources, references = ([pair[side] for pair in pairs] for side in ("source", "target"))
-        ids = [tokenizer(side)["input_ids"] for side in (sources, references)]
-        return cls(train, data, tokenizer, *ids, sources, references)
+        source_ids, reference_ids = (tokenizer(side)["input_ids"] for side in (sources, references))
+        return cls(train, data, tokenizer, source_ids, reference_ids, sources, references)
 
     def bleu(self, translations: Sequence[str]) -> float:
         """Returns the BLEU of translations of the validation sources."""
