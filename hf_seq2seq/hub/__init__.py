@@ -1,30 +1,12 @@
-"""Share a model on the Hugging Face Hub: its files, the code that loads it, and its card."""
+"""A model on the Hugging Face Hub: its files, the code that loads it, and its card.
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+In: a model's folder, and facts about it. Out: a repository. Imports `model/`, `evaluation/` and the files above the
+rooms.
 
+The public names are in `__init__.pyi`; each is imported when it is first asked for.
+"""
 
-if TYPE_CHECKING:
-    from .card import CardFacts, make_card
-    from .publishing import Publication, push, save_for_hub
-    from .stock_trainer import prepare_trainer
-
-
-# Imported when first asked for: a card needs no tokenizer, and training without the Hub needs neither.
-_LAZY = {
-    "CardFacts": ".card",
-    "Publication": ".publishing",
-    "make_card": ".card",
-    "prepare_trainer": ".stock_trainer",
-    "push": ".publishing",
-    "save_for_hub": ".publishing",
-}
+import lazy_loader
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name], __name__), name)
-
-
-__all__ = ["CardFacts", "Publication", "make_card", "prepare_trainer", "push", "save_for_hub"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,4 +1,8 @@
-"""Translation with a trained model."""
+"""Translation with a trained model.
+
+In: a model, its tokenizer and lines of text. Out: hypotheses, with scores and alignments where they are asked for.
+Imports `model/` and the files above the rooms.
+"""
 
 from .hypothesis import Hypothesis, SearchOptions
 from .translator import Translator

@@ -1,83 +1,15 @@
 """Pictures of what a model does and of how it was trained, and the numbers behind them.
 
-One function returns the numbers of a view, and another draws them: `attention_maps` and `draw_attention_maps`, say.
-`write_view` writes either to a file. Pictures need `pip install 'hf-seq2seq[inspect]'`, numbers do not.
+In: a model, its tokenizer and texts, or the log of a run. Out: numbers (`attention_maps`), figures
+(`draw_attention_maps`), and files of either (`write_view`). Imports `model/`, `inference/` and the files above the
+rooms.
+
+Figures need `pip install 'hf-seq2seq[inspect]'`, numbers do not.
+
+The public names are in `__init__.pyi`; each is imported when it is first asked for.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-from .attention import (
-    AttentionMaps,
-    SoftAlignment,
-    attention_maps,
-    draw_attention_maps,
-    draw_soft_alignment,
-    soft_alignment,
-)
-from .beams import BeamTree, Node, beam_tree, draw_beam_tree
-from .decoding import GreedyDecode, Step, draw_greedy_steps, greedy_steps
-from .embeddings import Neighbours, Projection, draw_neighbours, draw_projection, nearest_neighbours, project_tokens
-from .figures import as_json, write_view
-from .head_scores import HeadScores, draw_head_scores, head_scores
-from .masks import Masks, attention_masks, draw_masks
-from .positions import Positions, draw_positions, position_vectors
-from .tokens import readable_tokens
-from .trace import Attention, Trace, trace
-from .training_curves import Curve, Panel, draw_training_curves, training_curves
+import lazy_loader
 
 
-if TYPE_CHECKING:
-    from hf_seq2seq.demo import make_demo, write_space
-
-
-def __getattr__(name: str) -> Any:
-    """Finds the demo page's functions, which were in this room before they had one of their own."""
-    if name not in ("make_demo", "write_space"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("hf_seq2seq.demo"), name)
-
-
-__all__ = [
-    "Attention",
-    "AttentionMaps",
-    "BeamTree",
-    "Curve",
-    "GreedyDecode",
-    "HeadScores",
-    "Masks",
-    "Neighbours",
-    "Node",
-    "Panel",
-    "Positions",
-    "Projection",
-    "SoftAlignment",
-    "Step",
-    "Trace",
-    "as_json",
-    "attention_maps",
-    "attention_masks",
-    "beam_tree",
-    "draw_attention_maps",
-    "draw_beam_tree",
-    "draw_greedy_steps",
-    "draw_head_scores",
-    "draw_masks",
-    "draw_neighbours",
-    "draw_positions",
-    "draw_projection",
-    "draw_soft_alignment",
-    "draw_training_curves",
-    "greedy_steps",
-    "head_scores",
-    "make_demo",
-    "nearest_neighbours",
-    "position_vectors",
-    "project_tokens",
-    "readable_tokens",
-    "soft_alignment",
-    "trace",
-    "training_curves",
-    "write_space",
-    "write_view",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,12 +1,14 @@
 """Turns models of other packages into ours, and ours into theirs.
 
 In: a folder or a repository in a foreign format, or a model of this package. Out: the other. Each format is one file,
-which `formats` finds by its name.
+which `formats` finds by its name. Imports `model/` and the files above the rooms.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .formats import converters, format_function
+import lazy_loader
+
+from .formats import converters
 
 
 if TYPE_CHECKING:  # their types; a name that is not here is found all the same
@@ -17,12 +19,4 @@ if TYPE_CHECKING:  # their types; a name that is not here is found all the same
     from .onnx import to_onnx as to_onnx
 
 
-_CONVERTERS = converters()
-
-__all__ = list(_CONVERTERS)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _CONVERTERS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return format_function(_CONVERTERS[name], name)
+__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submod_attrs=converters())

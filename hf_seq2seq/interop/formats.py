@@ -20,7 +20,7 @@ from typing import Any
 
 def format_names(function: str) -> list[str]:
     """Returns the names of the formats whose file defines a function, such as "import_model"."""
-    return sorted(path.stem for path in _files() if re.search(rf"^def {function}\(", path.read_text("utf-8"), re.M))
+    return sorted(path.stem for path in _files() if _defines(path, function))
 
 
 def format_function(name: str, function: str) -> Callable[..., Any]:
@@ -33,10 +33,17 @@ def format_function(name: str, function: str) -> Callable[..., Any]:
     return found
 
 
-def converters() -> dict[str, str]:
-    """Returns the names `from_NAME` and `to_NAME` that the formats define, and the format of each."""
-    names = {f"{direction}_{path.stem}": path.stem for direction in ("from", "to") for path in _files()}
-    return {function: name for function, name in sorted(names.items()) if name in format_names(function)}
+def converters() -> dict[str, list[str]]:
+    """Returns the functions `from_NAME` and `to_NAME` of each format that defines one."""
+    found = {
+        path.stem: [name for name in (f"from_{path.stem}", f"to_{path.stem}") if _defines(path, name)]
+        for path in _files()
+    }
+    return {name: functions for name, functions in found.items() if functions}
+
+
+def _defines(path: Path, function: str) -> bool:
+    return re.search(rf"^def {function}\(", path.read_text("utf-8"), re.M) is not None
 
 
 def _files() -> list[Path]:

@@ -1,50 +1,12 @@
-"""Train a model: arguments, trainer, learning rate, scores, and a whole run."""
+"""A training run: its settings, its trainer, its checkpoints, and what it ends with.
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+In: settings, of which some name data. Out: a folder with a model, its tokenizer and its checkpoints. Imports `model/`,
+`data/`, `evaluation/`, `hub/` and the files above the rooms.
 
+The public names are in `__init__.pyi`; each is imported when it is first asked for.
+"""
 
-if TYPE_CHECKING:
-    from hf_seq2seq.evaluation import generation_metrics, score
-
-    from .arguments import DataArguments, ModelArguments, Seq2SeqTransformerTrainingArguments
-    from .averaging import average_checkpoints
-    from .command_line import parse_arguments
-    from .run import run_training
-    from .schedule import paper_learning_rate
-    from .trainer import Seq2SeqTransformerTrainer
+import lazy_loader
 
 
-# Imported when first asked for: scoring needs no trainer, and reading arguments needs no datasets.
-_LAZY = {
-    "DataArguments": ".arguments",
-    "ModelArguments": ".arguments",
-    "Seq2SeqTransformerTrainer": ".trainer",
-    "Seq2SeqTransformerTrainingArguments": ".arguments",
-    "average_checkpoints": ".averaging",
-    "generation_metrics": "hf_seq2seq.evaluation",
-    "paper_learning_rate": ".schedule",
-    "parse_arguments": ".command_line",
-    "run_training": ".run",
-    "score": "hf_seq2seq.evaluation",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name], __name__), name)
-
-
-__all__ = [
-    "DataArguments",
-    "ModelArguments",
-    "Seq2SeqTransformerTrainer",
-    "Seq2SeqTransformerTrainingArguments",
-    "average_checkpoints",
-    "generation_metrics",
-    "paper_learning_rate",
-    "parse_arguments",
-    "run_training",
-    "score",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,18 @@
+from .inference.translator import Translator
+from .model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
+from .model.modeling_seq2seq_transformer import (
+    Seq2SeqTransformerForConditionalGeneration,
+    Seq2SeqTransformerModel,
+    Seq2SeqTransformerPreTrainedModel,
+)
+from .tokenization import train_tokenizer
+
+__version__: str
+__all__ = [
+    "Seq2SeqTransformerConfig",
+    "Seq2SeqTransformerForConditionalGeneration",
+    "Seq2SeqTransformerModel",
+    "Seq2SeqTransformerPreTrainedModel",
+    "Translator",
+    "train_tokenizer",
+]
