@@ -44,10 +44,11 @@ def hub_environment(hub_server: LocalHub, tmp_path: Path) -> dict[str, str]:
 def hub_in_process(
     hub_server: LocalHub, hub_environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[LocalHub]:
-    """The same in this process, where huggingface_hub and transformers read the environment when first imported.
+    """The same in this process, where huggingface_hub, transformers and datasets read the environment when imported.
 
-    What `datasets` and code that travels with a model keep from their import is not changed: use a process for them.
+    What code that travels with a model keeps from its import is not changed: use a process for it.
     """
+    import datasets
     from transformers.utils import hub as transformers_hub
 
     for name in filter(is_foreign, list(os.environ)):
@@ -64,6 +65,8 @@ def hub_in_process(
     # `huggingface_hub.create_repo` and its like are methods of this one, which has read the endpoint already.
     monkeypatch.setattr(hf_api.api, "endpoint", hub_server.url)
     monkeypatch.setattr(transformers_hub, "_hf_api", None)
+    monkeypatch.setattr(datasets.config, "HF_ENDPOINT", hub_server.url)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     huggingface_hub.close_session()
     yield hub_server
     huggingface_hub.close_session()

@@ -3,8 +3,6 @@
 import json
 import logging
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -14,17 +12,19 @@ import pytest
 import torch
 from hub.fresh_process import run_python
 from hub.server import READ_TOKEN, STRANGER_TOKEN, TOKEN, LocalHub
-from hub.test_publishing import CODE, LOAD_AND_REPORT, PUBLISHED, assert_loaded
+from hub.test_publishing import CODE, PUBLISHED
 from huggingface_hub import ModelCard, model_info
 from reference.tiny_models import tiny_model
 from reference.tiny_runs import command_line, tiny_settings
 from transformers import PreTrainedTokenizerFast
 
 from hf_seq2seq import Translator
-from hf_seq2seq.hub import CardFacts, push
+from hf_seq2seq.hub import CardFacts, push, save_for_hub
 from hf_seq2seq.loading import load_model
 from hf_seq2seq.training import parse_arguments, run_training
 
+
+Command = Callable[..., tuple[int, str, str]]
 
 REPO = "tester/letters"
 GIT = {".gitattributes"}
@@ -53,59 +53,56 @@ def state_of(folder: Path) -> dict[Path, tuple[int, bytes]]:
     return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()}
 
 
-def command(*arguments: object, environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
-    words = [sys.executable, "-m", "hf_seq2seq", *map(str, arguments)]
-    return subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-
-
 def assert_names_no_token(*texts: str) -> None:
     for token in (TOKEN, READ_TOKEN, STRANGER_TOKEN, "hf_wrong", "hf_wröng", "\\xf6"):
         assert not any(token in text for text in texts)
 
 
-def test_what_was_pushed_loads_by_its_name_where_the_package_is_not(
+def test_the_command_publishes_a_model_that_translates_by_its_name(
     folder: Path,
     model: Any,
     letter_tokenizer: PreTrainedTokenizerFast,
-    hub_server: LocalHub,
-    hub_environment: dict[str, str],
+    hub_in_process: LocalHub,
+    command: Command,
     tmp_path: Path,
 ) -> None:
     before = state_of(folder)
-    pushed = command("push", folder, REPO, "--private", "--target-language", "de", environment=hub_environment)
-    assert pushed.returncode == 0, pushed.stderr
+    status, out, err = command("push", folder, REPO, "--private", "--target-language", "de")
+    assert status == 0, err
     assert state_of(folder) == before
-    assert pushed.stdout.startswith(f"Uploaded to {hub_server.url}/{REPO}:\n  README.md ")
-    assert "The card says nothing of: data, the data's licence, hardware, intended use, scores on" in pushed.stdout
-    assert "  hf-seq2seq translate tester/letters\n" in pushed.stdout
-    assert_names_no_token(pushed.stdout, pushed.stderr)
+    assert out.startswith(f"Uploaded to {hub_in_process.url}/{REPO}:\n  README.md ")
+    assert "The card says nothing of: data, the data's licence, hardware, intended use, scores on" in out
+    assert "  hf-seq2seq translate tester/letters\n" in out
+    assert_names_no_token(out, err)
 
-    assert hub_server.repositories["model", REPO].private
-    sent = hub_server.files(REPO)
+    assert hub_in_process.repositories["model", REPO].private
+    sent = hub_in_process.files(REPO)
     assert sent.keys() == PUBLISHED | GIT
     assert sent["model.safetensors"] == (folder / "model.safetensors").read_bytes()
     assert not any(b"secret" in content for content in sent.values())
     data: Any = ModelCard(sent["README.md"].decode()).data
     assert (data.license, data.language) == ("mit", ["en", "de"])
 
-    trust = json.dumps({"trust_remote_code": True})
-    run_python(LOAD_AND_REPORT, REPO, tmp_path / "report", trust, package=False, environment=hub_environment)
-    assert_loaded(tmp_path / "report", model, letter_tokenizer, "transformers_modules.")
-    translated = subprocess.run(
-        [sys.executable, "-m", "hf_seq2seq", "translate", REPO],
-        env=hub_environment,
-        input="a b c\n",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert translated.returncode == 0, translated.stderr
-    assert translated.stdout.rstrip("\n") == Translator(model, letter_tokenizer)("a b c")
-    assert hub_server.unknown == []
+    (tmp_path / "text").write_text("a b c\n")
+    status, out, err = command("translate", REPO, "--input", tmp_path / "text")
+    assert status == 0, err
+    assert out.rstrip("\n") == Translator(model, letter_tokenizer)("a b c")
+    assert hub_in_process.unknown == []
 
 
-def test_the_examples_of_a_card_run_as_they_stand(
-    folder: Path, model: Any, letter_tokenizer: PreTrainedTokenizerFast, hub_in_process: LocalHub
+def run_in_process(example: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """Runs an example that imports the package, and returns what it prints."""
+    capsys.readouterr()
+    exec(example, {})
+    return capsys.readouterr().out
+
+
+def test_the_examples_of_a_card_run_as_they_stand_with_the_package_and_where_it_is_not(
+    folder: Path,
+    model: Any,
+    letter_tokenizer: PreTrainedTokenizerFast,
+    hub_in_process: LocalHub,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     push(folder, REPO, card=CardFacts(examples=[["a b", "c", "d"]]))
     card = hub_in_process.files(REPO)["README.md"].decode()
@@ -113,11 +110,16 @@ def test_the_examples_of_a_card_run_as_they_stand(
     generated = model.generate(**letter_tokenizer(["a b"], return_tensors="pt"))
     expected = letter_tokenizer.batch_decode(generated, skip_special_tokens=True)
     assert run_python(alone, package=False).stdout == f"{expected}\n"
-    assert run_python(with_package, package=True).stdout == f"{Translator(model, letter_tokenizer)(['a b'])}\n"
+    assert run_in_process(with_package, capsys) == f"{Translator(model, letter_tokenizer)(['a b'])}\n"
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_readme_load_by_name(
-    folder: Path, model: Any, letter_tokenizer: PreTrainedTokenizerFast, hub_in_process: LocalHub
+    folder: Path,
+    model: Any,
+    letter_tokenizer: PreTrainedTokenizerFast,
+    hub_in_process: LocalHub,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     push(folder, REPO)
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
@@ -126,7 +128,7 @@ def test_the_examples_of_the_readme_load_by_name(
     generated = model.generate(**letter_tokenizer(["A dog runs."], return_tensors="pt"))
     expected = letter_tokenizer.batch_decode(generated, skip_special_tokens=True)
     assert run_python(alone, package=False).stdout == f"{expected}\n"
-    assert run_python(with_package, package=True).stdout == f"{Translator(model, letter_tokenizer)('A dog runs.')}\n"
+    assert run_in_process(with_package, capsys) == f"{Translator(model, letter_tokenizer)('A dog runs.')}\n"
 
 
 def test_a_dry_run_asks_the_hub_nothing(folder: Path, hub_in_process: LocalHub) -> None:
@@ -175,16 +177,16 @@ def test_a_card_that_the_repository_has_is_kept_until_another_is_asked_for(
 
 
 def test_a_second_command_without_options_keeps_the_card(
-    folder: Path, hub_server: LocalHub, hub_environment: dict[str, str]
+    folder: Path, hub_in_process: LocalHub, command: Command
 ) -> None:
-    assert command("push", folder, REPO, "--license", "apache-2.0", environment=hub_environment).returncode == 0
-    card = hub_server.files(REPO)["README.md"]
+    assert command("push", folder, REPO, "--license", "apache-2.0")[0] == 0
+    card = hub_in_process.files(REPO)["README.md"]
     assert b"license: apache-2.0" in card
-    again = command("push", folder, REPO, environment=hub_environment)
-    assert again.returncode == 0, again.stderr
-    assert "The card there is kept; give card options to write it anew.\n" in again.stdout
-    assert "README.md" not in again.stdout
-    assert hub_server.files(REPO)["README.md"] == card
+    status, out, err = command("push", folder, REPO)
+    assert status == 0, err
+    assert "The card there is kept; give card options to write it anew.\n" in out
+    assert "README.md" not in out
+    assert hub_in_process.files(REPO)["README.md"] == card
 
 
 def test_a_readme_in_the_folder_is_the_card(folder: Path, hub_in_process: LocalHub) -> None:
@@ -247,12 +249,14 @@ def test_who_may_not_write_is_told_what_to_do(
     assert ("model", REPO) not in hub_in_process.repositories
 
 
-def test_without_a_token_the_command_ends_with_one_line(folder: Path, hub_environment: dict[str, str]) -> None:
-    del hub_environment["HF_TOKEN"]
-    ended = command("push", folder, REPO, environment=hub_environment)
-    assert ended.returncode == 1
-    assert ended.stderr.startswith("Error: Writing to `tester/letters` needs a token that the Hub accepts")
-    assert ended.stderr.count("\n") == 1
+def test_without_a_token_the_command_ends_with_one_line(
+    folder: Path, hub_in_process: LocalHub, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_TOKEN")
+    status, out, err = command("push", folder, REPO)
+    assert (status, out) == (1, "")
+    assert err.startswith("Error: Writing to `tester/letters` needs a token that the Hub accepts")
+    assert err.count("\n") == 1
 
 
 def cut_upload(hub: LocalHub) -> None:
@@ -402,8 +406,9 @@ def test_a_model_pushes_itself_with_code_and_card(
     assert "the Transformer of [Vaswani et al. (2017)]" in card
     assert ModelCard(card).data.to_dict()["tags"] == ["hf_seq2seq", "seq2seq_transformer", "letters"]
     assert not model.carries_code
-    run_python(LOAD_AND_REPORT, REPO, tmp_path / "report", '{"trust_remote_code": true}', package=False)
-    assert_loaded(tmp_path / "report", model, letter_tokenizer, "transformers_modules.")
+    save_for_hub(model, letter_tokenizer, tmp_path / "published")
+    for name in PUBLISHED - {"README.md"}:
+        assert sent[name] == (tmp_path / "published" / name).read_bytes(), name
 
 
 def test_a_card_that_a_repository_has_is_kept(model: Any, hub_in_process: LocalHub) -> None:
@@ -510,10 +515,10 @@ def test_a_run_without_the_right_token_ends_before_it_trains(
 
 
 def test_a_model_is_trained_on_a_data_set_of_the_hub(
-    hub_server: LocalHub, hub_environment: dict[str, str], tmp_path: Path
+    hub_in_process: LocalHub, command: Command, tmp_path: Path
 ) -> None:
     rows = [f'{{"translation": {{"en": "one {word}", "de": "eins {word}"}}}}' for word in "abcdefgh"]
-    hub_server.add_repository(
+    hub_in_process.add_repository(
         "tester/numbers",
         {"train.jsonl": "\n".join(rows).encode(), "validation.jsonl": "\n".join(rows[:2]).encode()},
         repo_type="dataset",
@@ -522,10 +527,8 @@ def test_a_model_is_trained_on_a_data_set_of_the_hub(
     tiny = ("--d_model=16", "--encoder_layers=1", "--decoder_layers=1", "--vocab_size=280", "--max_steps=1")
     columns = ("--source_column", "translation.en", "--target_column", "translation.de")
     name = ("--dataset_name", "tester/numbers", "--validation_split", "validation")
-    ended = command("train", *name, *columns, "--output_dir", tmp_path / "out", *tiny, environment=hub_environment)
-    assert ended.returncode == 0, ended.stderr
-    assert "On 2 of 2 validation pairs:" in ended.stdout
+    status, out, err = command("train", *name, *columns, "--output_dir", tmp_path / "out", *tiny)
+    assert status == 0, err
+    assert "On 2 of 2 validation pairs:" in out
     assert "datasets:\n- tester/numbers\n" in (tmp_path / "out" / "model_card.yaml").read_text()
-    assert_names_no_token(
-        ended.stdout, ended.stderr, *(t.decode(errors="replace") for _, t in state_of(tmp_path / "out").values())
-    )
+    assert_names_no_token(out, err, *(t.decode(errors="replace") for _, t in state_of(tmp_path / "out").values()))

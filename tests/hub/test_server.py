@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx2
 import huggingface_hub
 import pytest
+from datasets import load_dataset
 from hub.server import READ_TOKEN, STRANGER_TOKEN, TOKEN, LocalHub
 from huggingface_hub import HfApi, constants, hf_hub_download, snapshot_download
 from huggingface_hub.errors import (
@@ -424,17 +425,11 @@ def test_transformers_pushes_and_loads_in_this_process(private: bool, hub_in_pro
     assert hub_in_process.unknown == []
 
 
-def test_datasets_loads_private_datasets_whole_and_streaming(
-    hub_server: LocalHub, hub_environment: dict[str, str]
-) -> None:
+def test_datasets_loads_private_datasets_whole_and_streaming(hub_in_process: LocalHub) -> None:
     for name, text in {"csv": "source,target\na,b\n", "jsonl": '{"source": "a", "target": "b"}\n'}.items():
         content = {f"train.{name}": text.encode()}
-        hub_server.add_repository(f"tester/{name}", content, repo_type="dataset", private=True)
-    code = """
-from datasets import load_dataset
-for name in ("csv", "jsonl"):
-    for streaming in (False, True):
-        print(*load_dataset(f"tester/{name}", split="train", streaming=streaming))
-"""
-    assert run(code, hub_environment) == "{'source': 'a', 'target': 'b'}\n" * 4
-    assert hub_server.unknown == []
+        hub_in_process.add_repository(f"tester/{name}", content, repo_type="dataset", private=True)
+        for streaming in (False, True):
+            rows = load_dataset(f"tester/{name}", split="train", streaming=streaming)
+            assert list(rows) == [{"source": "a", "target": "b"}]
+    assert hub_in_process.unknown == []
