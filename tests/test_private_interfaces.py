@@ -18,7 +18,6 @@ from transformers import (
     GenerationMixin,
     PreTrainedConfig,
     PreTrainedModel,
-    Seq2SeqTrainer,
     Trainer,
     dynamic_module_utils,
 )
@@ -49,8 +48,6 @@ FUNCTIONS: dict[Any, dict[str, str]] = {
     },
     Trainer: {
         "_finish_current_push": "self",
-        "_get_dataloader": "self, dataset, description, batch_size, sampler_fn, is_training, dataloader_key",
-        "_get_eval_sampler": "self, eval_dataset",
         "_get_grad_norm": "self, model, grad_norm",
         "_get_output_dir": "self, trial",
         "_load_from_checkpoint": "self, resume_from_checkpoint, model",
@@ -73,8 +70,6 @@ ATTRIBUTES: dict[Any, list[str]] = {
         *("_ep_plan", "_fsdp_plan", "_pp_plan", "_tp_plan"),
     ],
     GenerationMixin: ["_reorder_cache"],  # which a model may have
-    Trainer: ["_created_lr_scheduler"],
-    Seq2SeqTrainer: ["_gen_kwargs"],
     Dataset: ["_fingerprint"],
     accelerate.hooks: ["_hf_hook"],
     argparse.ArgumentParser: ["_option_string_actions"],

@@ -31,7 +31,8 @@ def average(
             "average the folders that are named."
         )
 
-    from hf_seq2seq.training.averaging import average_checkpoints, last_checkpoints
+    from hf_seq2seq.training.averaging import average_checkpoints
+    from hf_seq2seq.training.checkpoints import last_checkpoints
 
     checkpoints = folders if len(folders) > 1 else last_checkpoints(folders[0], last or DEFAULT_NUMBER)
     average_checkpoints(checkpoints, output)

@@ -1,18 +1,25 @@
-"""The settings of a training run: what is trained, on what, and how."""
+"""The settings of a training run: what is trained, on what, and how; their defaults and all rules among them.
+
+The rules of one part are checked when its dataclass is made. `resolve_settings` adds what concerns several parts; the
+command and `run_training` both call it, so that they refuse and fill in the same.
+"""
 
 import math
 import re
 import sys
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from types import UnionType
-from typing import Any, ClassVar, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar, get_args
 
 import torch
 from transformers import Seq2SeqTrainingArguments
 from transformers.trainer_utils import IntervalStrategy
+from transformers.utils.import_utils import is_in_notebook
 
 from hf_seq2seq.evaluation import METRICS
 from hf_seq2seq.model.configuration_seq2seq_transformer import _PAPER_ROWS, Seq2SeqTransformerConfig
+
+from .schedule import DEFAULT_WARMUP, FINE_TUNING_LEARNING_RATE, PAPER_WARMUP_STEPS, SCRATCH_LEARNING_RATE
 
 
 # `use_cache` is a training argument too, and an encoder-decoder is nothing else.
@@ -21,11 +28,12 @@ _NOT_MODEL_ARGUMENTS = ("use_cache", "is_encoder_decoder")
 CHANGEABLE_FIELDS = ("dropout", "attention_dropout", "activation_dropout")
 
 DEFAULT_VOCAB_SIZE = 8000
-SCRATCH_LEARNING_RATE = 7e-4  # the peak of the paper's base model
-FINE_TUNING_LEARNING_RATE = 1e-4
-PAPER_WARMUP_STEPS = 4000
 
-VALIDATION_FIELDS = {"validation_source", "validation_file", "validation_split"}
+# Fields of `DataArguments` that name files of pairs.
+FILE_FIELDS = (
+    *("train_source", "train_target", "train_file"),
+    *("validation_source", "validation_target", "validation_file"),
+)
 
 T = TypeVar("T", bound=type)
 
@@ -229,11 +237,13 @@ class DataArguments:
 class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
     """`Seq2SeqTrainingArguments` with the optimizer of Vaswani et al. (2017) and defaults for training from scratch.
 
-    Where there is no accelerator, `use_cpu` is set. Options of this class alone:
+    A field whose default is None is filled in when the arguments are made, from the others. Where there is no
+    accelerator, `use_cpu` is set. Options of this class alone:
 
     Args:
         tokens_per_batch: The most tokens, padding included, of the longer side of a batch on one device. `None` means
-            batches of `per_device_train_batch_size` pairs.
+            batches of `per_device_train_batch_size` pairs or, with `tokens_per_update`, a batch of all its tokens,
+            divided among the processes.
         tokens_per_update: About how many tokens, padding included, an update is made of, on all devices together
             (the paper: 25,000). It sets `gradient_accumulation_steps` to the nearest whole number of batches of
             `tokens_per_batch`.
@@ -246,6 +256,12 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
         early_stopping_patience: After how many evaluations without a better `metric_for_best_model` (bleu by default)
             training ends. The best checkpoint becomes the final model.
         dry_run: Whether `run_training` says what it would do, and trains nothing.
+
+    Attributes:
+        given: The fields that were given another value than their default, without the token of the Hub.
+
+    Raises:
+        ValueError: If a value is out of its range, or contradicts another.
     """
 
     _argument_group_name: ClassVar[str] = "training"
@@ -255,8 +271,8 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
         "per_device_train_batch_size."
     )
     tokens_per_update: int | None = _option(
-        "About how many tokens, padding included, an update is made of on all devices; needs tokens_per_batch, and "
-        "sets gradient_accumulation_steps."
+        "About how many tokens, padding included, an update is made of on all devices, in batches of tokens_per_batch "
+        "(by default one for each process); sets gradient_accumulation_steps."
     )
     paper_schedule: bool = _option(
         "Learning rate d_model^-0.5 min(step^-0.5, step warmup_steps^-1.5), in place of learning_rate and "
@@ -272,16 +288,20 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
         "Say what would be trained on, how long and with how much memory, and train nothing.", False
     )
     learning_rate: float = _option(
-        f"The highest learning rate; for `model_name_or_path` {FINE_TUNING_LEARNING_RATE} by default.",
-        SCRATCH_LEARNING_RATE,
+        f"The highest learning rate. By default {SCRATCH_LEARNING_RATE}, with `model_name_or_path` "
+        f"{FINE_TUNING_LEARNING_RATE}."
     )
-    lr_scheduler_type: str = _option("How the learning rate falls after its warm-up.", "inverse_sqrt")
-    warmup_steps: float | None = _option(  # type: ignore[assignment]
-        "Updates until the highest learning rate, or below 1 their share of all updates. By default 0.1, with "
-        f"paper_schedule {PAPER_WARMUP_STEPS}."
+    lr_scheduler_type: str = _option("How the learning rate falls after its warm-up; by default inverse_sqrt.")
+    warmup_steps: float = _option(
+        "Updates until the highest learning rate, or below 1 their share of all updates. By default "
+        f"{DEFAULT_WARMUP}, with paper_schedule {PAPER_WARMUP_STEPS}."
+    )
+    eval_strategy: str = _option(
+        "When the validation pairs are evaluated: no, steps or epoch. By default steps where there are some."
     )
     num_train_epochs: float = _option("Number of passes over the training pairs, where max_steps is not given.", 10.0)
-    per_device_train_batch_size: int = _option("Number of pairs in a batch on one device.", 64)
+    per_device_train_batch_size: int = _option("Number of pairs in a batch on one device; by default 64.")
+    gradient_accumulation_steps: int = _option("Number of batches that an update is made of; by default 1.")
     per_device_eval_batch_size: int = _option("Number of pairs in an evaluation batch on one device.", 64)
     adam_beta2: float = _option("Adam's decay of squared gradients.", 0.98)
     adam_epsilon: float = _option("Adam's epsilon.", 1e-9)
@@ -293,17 +313,45 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
     ddp_find_unused_parameters: bool | None = _option(
         "Whether processes look for parameters without a gradient after each batch; the model has none.", False
     )
+    disable_tqdm: bool | None = _option(
+        "Whether no progress bar is shown. By default one is shown in a terminal or a notebook, not in a log file."
+    )
     use_cache: bool = _option("The config's use_cache of the saved model; training needs no cache.", True)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled, as a trainer does into training_args.bin: all but the token."""
+        """Returns what is pickled, as a trainer does into training_args.bin: all but the token."""
         return vars(self) | {"hub_token": None}
 
     def __post_init__(self) -> None:
-        self.given = changed_fields(self)  # before the others are derived from them
-        self.given.pop("hub_token", None)
-        if self.tokens_per_batch is not None and self.tokens_per_batch < 1:
-            raise ValueError(f"`tokens_per_batch` must be at least 1, but is {self.tokens_per_batch} instead.")
+        self.given = {name: value for name, value in changed_fields(self).items() if name != "hub_token"}
+        self._check_values()
+        self._set_best_model()
+        for name, value in self._fallbacks().items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+        if not torch.accelerator.is_available():
+            self.use_cpu = True  # else ranks started by torchrun on a CPU would not find each other
+        super().__post_init__()
+        self._set_batches()
+        if self.average_checkpoints and self.save_total_limit is not None:
+            # One more, since a checkpoint that is saved at a signal is not averaged.
+            self.save_total_limit = max(self.save_total_limit, self.average_checkpoints + 1)
+
+    def with_values(self, **values: Any) -> Self:
+        """Returns arguments with other values, which do not count as given."""
+        if all(getattr(self, name) == value for name, value in values.items()):
+            return self
+        changed = replace(self, **values)
+        changed.given = self.given
+        return changed
+
+    def _check_values(self) -> None:
+        if self.output_dir is None:
+            raise ValueError("`output_dir` must be given: the folder of the trained model.")
+        for name, least in (("tokens_per_batch", 1), ("tokens_per_update", 1), ("early_stopping_patience", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"`{name}` must be at least {least}, but is {value} instead.")
         if not 0 <= self.label_smoothing_factor < 1:
             raise ValueError(
                 f"`label_smoothing_factor` must be at least 0 and below 1, but is {self.label_smoothing_factor} "
@@ -316,24 +364,10 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
             raise ValueError(
                 f"`{name}` must be above 0, but is {getattr(self, name)} instead. Leave it out, or raise it."
             )
-        if self.warmup_steps is None:
-            self.warmup_steps = PAPER_WARMUP_STEPS if self.paper_schedule else 0.1
-        if not torch.accelerator.is_available():
-            self.use_cpu = True  # else ranks started by torchrun on a CPU would not find each other
-        self._set_best_model()
-        super().__post_init__()
-        self._set_accumulation()
-        if self.average_checkpoints and self.save_total_limit is not None:
-            # One more, since a checkpoint that is saved at a signal is not averaged.
-            self.save_total_limit = max(self.save_total_limit, self.average_checkpoints + 1)
 
     def _set_best_model(self) -> None:
         """Fills in what early stopping and a score as the measure of the best model need."""
         if self.early_stopping_patience is not None:
-            if self.early_stopping_patience < 1:
-                raise ValueError(
-                    f"`early_stopping_patience` must be at least 1, but is {self.early_stopping_patience} instead."
-                )
             self.load_best_model_at_end = True
             self.metric_for_best_model = self.metric_for_best_model or "bleu"
             self.restore_callback_states_from_checkpoint = True  # among them, how long nothing has become better
@@ -348,10 +382,28 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
                 f"(`load_best_model_at_end`, `early_stopping_patience`), but is {self.average_checkpoints} instead."
             )
 
-    def _set_accumulation(self) -> None:
+    def _fallbacks(self) -> dict[str, Any]:
+        """Returns the values of fields that are None, and so were not given."""
+        needs_evaluation = self.load_best_model_at_end or self.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy")
+        # The best model is chosen among those that are both saved and evaluated.
+        eval_strategy = "epoch" if self.save_strategy == "epoch" else "steps"
+        return {
+            "learning_rate": SCRATCH_LEARNING_RATE,
+            "lr_scheduler_type": "inverse_sqrt",
+            "warmup_steps": PAPER_WARMUP_STEPS if self.paper_schedule else DEFAULT_WARMUP,
+            "eval_strategy": eval_strategy if needs_evaluation else "no",
+            "per_device_train_batch_size": 64,
+            "gradient_accumulation_steps": 1,
+            "disable_tqdm": not (sys.stderr.isatty() or is_in_notebook()),  # in a file, a bar is thousands of lines
+        }
+
+    def _set_batches(self) -> None:
+        """Fills in the batches that an update of `tokens_per_update` is made of."""
         if self.tokens_per_update is None:
             return
-        if self.tokens_per_batch is None or self.tokens_per_update < self.tokens_per_batch:
+        if self.tokens_per_batch is None:
+            self.tokens_per_batch = default_tokens_per_batch(self.tokens_per_update, self.world_size)
+        if self.tokens_per_update < self.tokens_per_batch:
             raise ValueError(
                 f"`tokens_per_update` must be at least `tokens_per_batch` ({self.tokens_per_batch}), the tokens of "
                 f"one batch on one device, but is {self.tokens_per_update} instead."
@@ -360,57 +412,106 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
         self.gradient_accumulation_steps = max(1, round(batches))
 
 
-def derived_options(given: set[str]) -> list[str]:
-    """Returns options that follow from what was given; those given come after them and hold."""
-    defaults = []
-    if "model_name_or_path" in given:
-        defaults.append(f"--learning_rate={FINE_TUNING_LEARNING_RATE}")
-    if given & VALIDATION_FIELDS:
-        defaults.append("--eval_strategy=steps")
-    if not sys.stderr.isatty():
-        defaults.append("--disable_tqdm=true")  # a bar in a log file is thousands of lines
-    return defaults
+def default_tokens_per_batch(tokens_per_update: int, world_size: int) -> int:
+    """Returns the tokens of a batch on one device where only those of an update are given: one batch a process."""
+    return max(1, tokens_per_update // world_size)
 
 
-def check_contradictions(
-    given: set[str], data_args: DataArguments, training_args: Seq2SeqTransformerTrainingArguments
-) -> None:
-    """Checks what a dataclass by itself cannot."""
-    if "output_dir" not in given:
-        raise ValueError("`output_dir` must be given: the folder of the trained model.")
+class Settings(NamedTuple):
+    """The settings of a run, of which nothing is left open."""
+
+    model: ModelArguments
+    data: DataArguments
+    training: Seq2SeqTransformerTrainingArguments
+
+    @property
+    def is_writer(self) -> bool:
+        """Whether this process writes the files of the run that are written once."""
+        return self.training.process_index == 0 and not self.training.dry_run
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns all settings by name, and the number of processes."""
+        parts = (asdict(self.model), asdict(self.data), self.training.to_dict())
+        return {**parts[0], **parts[1], **parts[2], "world_size": self.training.world_size}
+
+
+def resolve_settings(
+    model_args: ModelArguments, data_args: DataArguments, training_args: Seq2SeqTransformerTrainingArguments
+) -> Settings:
+    """Returns the settings of a run, filled in where one part decides what another did not give.
+
+    - With `model_name_or_path`, the learning rate is that of fine-tuning.
+    - With validation pairs, they are evaluated after every `eval_steps` updates.
+    - With `streaming`, a run that goes on begins the stream again, since to read past what it has seen would take as
+      long as training on it.
+
+    Args:
+        model_args: What is trained.
+        data_args: The pairs.
+        training_args: How it is trained.
+
+    Raises:
+        ValueError: If settings contradict each other.
+    """
+    _check_contradictions(data_args, training_args)
+    derived: dict[str, Any] = {}
+    if model_args.model_name_or_path is not None and _is_open(training_args, "learning_rate", SCRATCH_LEARNING_RATE):
+        derived["learning_rate"] = FINE_TUNING_LEARNING_RATE
+    if data_args.has_validation and _is_open(training_args, "eval_strategy", "no"):
+        derived["eval_strategy"] = "steps"
+    if data_args.streaming:
+        derived["ignore_data_skip"] = True
+    return Settings(model_args, data_args, training_args.with_values(**derived))
+
+
+def _is_open(training_args: Seq2SeqTransformerTrainingArguments, name: str, default: Any) -> bool:
+    return name not in training_args.given and getattr(training_args, name) == default
+
+
+def _check_contradictions(data_args: DataArguments, training_args: Seq2SeqTransformerTrainingArguments) -> None:
+    batch_fields = ("per_device_train_batch_size", "train_sampling_strategy", "auto_find_batch_size")
     replaced_by = {
         "paper_schedule": ("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs"),
-        "tokens_per_batch": ("per_device_train_batch_size", "train_sampling_strategy", "auto_find_batch_size"),
-        "tokens_per_update": ("gradient_accumulation_steps",),
+        "tokens_per_update": ("gradient_accumulation_steps", *batch_fields),
+        "tokens_per_batch": batch_fields,
     }
     for name, others in replaced_by.items():
         for other in others:
-            if getattr(training_args, name) and other in given:
+            if name in training_args.given and other in training_args.given:
                 raise ValueError(f"`{other}` must not be given together with `{name}`, which replaces it.")
     if data_args.streaming:
-        for name in ("max_steps", "tokens_per_batch"):
-            if name not in given:
-                raise ValueError(
-                    f"`{name}` must be given together with `streaming`: a stream does not tell how long an epoch is, "
-                    "and is batched by tokens."
-                )
-        if training_args.dry_run:
-            raise ValueError("`dry_run` must be left out with `streaming`, since a stream does not tell its pairs.")
+        _check_stream(training_args)
     metric = (training_args.metric_for_best_model or "loss").removeprefix("eval_")
     if metric not in ("loss", *METRICS):
         raise ValueError(
             f"`metric_for_best_model` must be one of loss, {', '.join(METRICS)}, but is {metric!r} instead."
         )
-    if training_args.load_best_model_at_end and not data_args.has_validation:
+    if training_args.batch_eval_metrics:
+        raise ValueError("`batch_eval_metrics` must be False: scores are those of all validation pairs together.")
+    if data_args.has_validation:
+        return
+    if training_args.load_best_model_at_end:
         raise ValueError(
             "`load_best_model_at_end` and `early_stopping_patience` must be given together with validation pairs: "
             "`validation_source` and `validation_target`, or `validation_file`."
         )
-    if training_args.batch_eval_metrics:
-        raise ValueError("`batch_eval_metrics` must be False: scores are those of all validation pairs together.")
-    if training_args.eval_strategy != "no" and not data_args.has_validation:
+    if training_args.eval_strategy != "no":
         raise ValueError(
             "`eval_strategy` must be no without validation pairs, but is "
             f"{IntervalStrategy(training_args.eval_strategy).value} instead. Give `validation_source` and "
             "`validation_target`, or `validation_file`."
         )
+
+
+def _check_stream(training_args: Seq2SeqTransformerTrainingArguments) -> None:
+    for name, is_given in (
+        ("max_steps", training_args.max_steps > 0),
+        ("tokens_per_batch", training_args.tokens_per_batch is not None),
+    ):
+        if not is_given:
+            raise ValueError(
+                f"`{name}` must be given together with `streaming`: a stream does not tell how long an epoch is, "
+                "and is batched by tokens."
+            )
+    if training_args.dry_run:
+        raise ValueError("`dry_run` must be left out with `streaming`, since a stream does not tell its pairs.")

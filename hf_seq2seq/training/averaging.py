@@ -11,7 +11,7 @@ from hf_seq2seq.atomic_writing import check_new_folder, new_folder
 from hf_seq2seq.loading import PathLike, load_model, load_tokenizer
 from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 
-from .checkpoints import is_complete, list_checkpoints, was_saved_at_a_signal
+from .checkpoints import last_regular_checkpoints
 
 
 logger = logging.getLogger(__name__)
@@ -73,35 +73,24 @@ def average_weights(checkpoints: Sequence[PathLike]) -> Seq2SeqTransformerForCon
     return model
 
 
-def last_checkpoints(run_dir: PathLike, number: int) -> list[Path]:
-    """Returns the newest checkpoints of a run that are whole, the newest last.
+def take_average(model: Any, run_dir: PathLike, number: int) -> None:
+    """Gives a model the average of the last regular checkpoints of its run.
 
     Args:
-        run_dir: The `output_dir` of a run, with folders `checkpoint-N`.
-        number: How many.
-
-    Raises:
-        FileNotFoundError: If there is no such folder, **or**
-        ValueError: If it holds fewer, or `number` is below 1.
+        model: What was trained in the run.
+        run_dir: The folder of the run. Where it has fewer checkpoints, those are averaged, with a warning; where it
+            has none, the model stays as it is.
+        number: How many checkpoints are wanted.
     """
-    if number < 1:
-        raise ValueError(f"`number` of checkpoints must be at least 1, but is {number} instead.")
-    if not Path(run_dir).is_dir():
-        raise FileNotFoundError(f"`{run_dir}` must be the folder of a run, but there is none. Check the path.")
-    found: list[Path] = []
-    for folder in reversed(list_checkpoints(run_dir)):
-        if was_saved_at_a_signal(folder):
-            logger.info("%s is left out: it was saved since the run was told to stop.", folder)
-        elif is_complete(folder):
-            found.append(folder)
-        else:
-            logger.warning("%s is left out: it was not written to its end.", folder)
-        if len(found) == number:
-            return found[::-1]
-    raise ValueError(
-        f"`{run_dir}` must hold at least {number} whole checkpoints, but holds {len(found)} instead. Ask for fewer, "
-        f"or train with smaller `save_steps` and a `save_total_limit`, the number that is kept, of at least {number}."
-    )
+    checkpoints = last_regular_checkpoints(run_dir, number)
+    if len(checkpoints) < number:
+        logger.warning(
+            "`average_checkpoints` is %d, but the run has only %d: their average is the final model. More "
+            "frequent `save_steps` would leave more.",
+            *(number, len(checkpoints)),
+        )
+    if checkpoints:
+        model.load_state_dict(average_weights(checkpoints).state_dict())
 
 
 def _check_each_is_another(checkpoints: Sequence[PathLike]) -> None:

@@ -4,6 +4,7 @@ import json
 import shlex
 from dataclasses import replace
 from enum import Enum
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,15 @@ from hf_seq2seq.data.lengths import side_lengths
 from hf_seq2seq.evaluation import scores_in
 from hf_seq2seq.hub.card import CardFacts
 
-from .arguments import DataArguments, ModelArguments, Seq2SeqTransformerTrainingArguments, changed_fields
-from .run_folder import FILE_SETTINGS, SETTINGS_WITHOUT_INFLUENCE
+from .arguments import (
+    FILE_FIELDS,
+    DataArguments,
+    ModelArguments,
+    Seq2SeqTransformerTrainingArguments,
+    Settings,
+    changed_fields,
+)
+from .run_folder import SETTINGS_WITHOUT_INFLUENCE
 
 
 _HYPERPARAMETERS = """
@@ -26,7 +34,38 @@ r_drop_alpha average_checkpoints fp16 bf16 seed
 LINE_LENGTH = 110  # of the command
 
 # Paths that the command names by their last part: what is before it is of one machine, and nobody else's business.
-_PATHS = {*FILE_SETTINGS, "model_name_or_path", "tokenizer", "dataset_name", "output_dir"}
+_PATHS = {*FILE_FIELDS, "model_name_or_path", "tokenizer", "dataset_name", "output_dir"}
+
+
+def describe_run(settings: Settings, dataset: Any) -> CardFacts:
+    """Returns what is known of a run's model before it is trained.
+
+    Args:
+        settings: The settings of the run.
+        dataset: The tokenized training pairs.
+    """
+    base = settings.model.model_name_or_path
+    return replace(
+        describe_data(settings.data, dataset),
+        command=describe_command(*settings),
+        hyperparameters=describe_hyperparameters(settings.training),
+        hardware=describe_hardware(settings.training),
+        versions={name: version(name) for name in ("hf-seq2seq", "torch", "transformers")},
+        base_model=base if base is not None and not Path(base).exists() else None,
+    )
+
+
+def describe_end(trainer: Any, results: dict[str, Any], *, is_whole: bool) -> CardFacts:
+    """Returns what is known of a run's model at its end.
+
+    Args:
+        trainer: What has trained it, with the facts known before.
+        results: The results of the run.
+        is_whole: Whether the run went on without a break, so that its time is known.
+    """
+    seconds = trainer.train_seconds if is_whole else None
+    facts = describe_progress(trainer.card, results["num_steps"], trainer.state.epoch, seconds)
+    return replace(facts, scores=describe_scores(results))
 
 
 def describe_hyperparameters(args: Seq2SeqTransformerTrainingArguments) -> dict[str, Any]:

@@ -1,13 +1,19 @@
-"""The checkpoints of a run, and which of them are whole."""
+"""The checkpoints of a run: how they are written, found, checked, marked and deleted."""
 
 import json
 import logging
 import os
 import re
+import shutil
 import zipfile
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
+from transformers import TrainerState
+
+from hf_seq2seq.atomic_writing import writing
 
 
 logger = logging.getLogger(__name__)
@@ -15,8 +21,49 @@ logger = logging.getLogger(__name__)
 PathLike = str | os.PathLike[str]
 
 _NAME = re.compile(r"checkpoint-(\d+)")
-# In a checkpoint that was saved since a signal asked to stop: it lies outside the run's rhythm.
+# A file of this name is in each checkpoint that was saved only because a signal asked to stop.
 _SIGNAL_MARK = "saved_at_a_signal"
+_STATE_FILE = "trainer_state.json"
+
+
+def checkpoint_folder(run_dir: PathLike, update: int) -> Path:
+    """Returns the folder to which the trainer saves the checkpoint of an update."""
+    return Path(run_dir) / f"checkpoint-{update}"
+
+
+# Writing
+
+
+def writing_checkpoint(run_dir: PathLike, update: int) -> AbstractContextManager[None]:
+    """Returns a context in which a checkpoint is written. It is deleted where the disk has no room for all of it.
+
+    Raises:
+        OSError: At the end of the context, if there was no room.
+    """
+    return writing(checkpoint_folder(run_dir, update), remove_on_failure=True)
+
+
+def mark_as_saved_at_a_signal(checkpoint: PathLike) -> None:
+    """Marks a checkpoint as saved only because a signal asked to stop."""
+    (Path(checkpoint) / _SIGNAL_MARK).touch()
+
+
+def delete_superseded(run_dir: PathLike, keep: PathLike | None = None) -> None:
+    """Deletes the checkpoints that were saved at a signal, but for the last whole one.
+
+    They would take the places of regular ones among the `save_total_limit` that are kept.
+
+    Args:
+        run_dir: The folder of the run.
+        keep: A checkpoint that is not deleted.
+    """
+    whole = [path for path in list_checkpoints(run_dir) if is_complete(path)]
+    for earlier in whole[:-1]:
+        if was_saved_at_a_signal(earlier) and (keep is None or not earlier.samefile(keep)):
+            shutil.rmtree(earlier)
+
+
+# Finding
 
 
 def list_checkpoints(run_dir: PathLike) -> list[Path]:
@@ -28,7 +75,7 @@ def list_checkpoints(run_dir: PathLike) -> list[Path]:
 
 
 def last_whole_checkpoint(run_dir: PathLike) -> Path | None:
-    """Returns the latest checkpoint that is whole, if any, and warns of those after it, which are not."""
+    """Returns the latest checkpoint that is whole, if there is one, and warns of later ones that are not."""
     for folder in reversed(list_checkpoints(run_dir)):
         fault = find_fault(folder)
         if fault is None:
@@ -37,31 +84,113 @@ def last_whole_checkpoint(run_dir: PathLike) -> Path | None:
     return None
 
 
-def mark_as_saved_at_a_signal(checkpoint: PathLike) -> None:
-    """Notes down that a checkpoint was saved since a signal asked to stop."""
-    (Path(checkpoint) / _SIGNAL_MARK).touch()
+def last_regular_checkpoints(run_dir: PathLike, number: int) -> list[Path]:
+    """Returns the last whole checkpoints of a run, without those saved at a signal; the newest is last.
+
+    Args:
+        run_dir: The folder of the run.
+        number: How many are wanted. Fewer are returned where the run has fewer.
+    """
+    found: list[Path] = []
+    for folder in reversed(list_checkpoints(run_dir)):
+        if len(found) == number:
+            break
+        if was_saved_at_a_signal(folder):
+            logger.info("%s is left out: it was saved since the run was told to stop.", folder)
+        elif is_complete(folder):
+            found.append(folder)
+        else:
+            logger.warning("%s is left out: it was not written to its end.", folder)
+    return found[::-1]
+
+
+def last_checkpoints(run_dir: PathLike, number: int) -> list[Path]:
+    """Returns as many checkpoints as are asked for, as `last_regular_checkpoints` does.
+
+    Args:
+        run_dir: The folder of the run.
+        number: How many.
+
+    Raises:
+        FileNotFoundError: If there is no such folder, **or**
+        ValueError: If it holds fewer, or `number` is below 1.
+    """
+    if number < 1:
+        raise ValueError(f"`number` of checkpoints must be at least 1, but is {number} instead.")
+    if not Path(run_dir).is_dir():
+        raise FileNotFoundError(f"`{run_dir}` must be the folder of a run, but there is none. Check the path.")
+    found = last_regular_checkpoints(run_dir, number)
+    if len(found) < number:
+        raise ValueError(
+            f"`{run_dir}` must hold at least {number} whole checkpoints, but holds {len(found)} instead. Ask for "
+            "fewer, or train with smaller `save_steps` and a `save_total_limit`, the number that is kept, of at least "
+            f"{number}."
+        )
+    return found
+
+
+def named_checkpoint(name: str | None) -> str | None:
+    """Returns the checkpoint that `resume_from_checkpoint` names, if it names one.
+
+    Args:
+        name: The setting's value. "true" is how the last checkpoint is often asked for, and names none.
+
+    Raises:
+        ValueError: If it names something that is no whole checkpoint.
+    """
+    if name is None or str(name).lower() == "true":
+        return None
+    fault = find_fault(name) if Path(name).is_dir() else "there is no such folder"
+    if fault is not None:
+        raise ValueError(
+            f"`resume_from_checkpoint` must be the folder of a whole checkpoint, but is {str(name)!r} ({fault}). "
+            "Name another, or leave it out: a run goes on from its last checkpoint by itself."
+        )
+    return str(name)
+
+
+# What a checkpoint tells
+
+
+def load_state(checkpoint: PathLike) -> TrainerState:
+    """Returns the trainer's state of a checkpoint: its update, its log and the state of callbacks."""
+    state: TrainerState = TrainerState.load_from_json(str(Path(checkpoint) / _STATE_FILE))
+    return state
+
+
+def ends_its_run(checkpoint: PathLike, early_stopping_patience: int | None = None) -> bool:
+    """Returns whether training had ended when a checkpoint was saved, by its updates or by early stopping."""
+    state = load_state(checkpoint)
+    callbacks: Any = state.stateful_callbacks or {}
+    stopping = callbacks.get("EarlyStoppingCallback", {})
+    waited = stopping.get("attributes", {}).get("early_stopping_patience_counter", 0)
+    is_stopped = early_stopping_patience is not None and waited >= early_stopping_patience
+    return state.global_step >= state.max_steps or is_stopped
 
 
 def was_saved_at_a_signal(checkpoint: PathLike) -> bool:
-    """Tells whether a checkpoint was saved since a signal asked to stop, so that no average may hold it."""
+    """Returns whether a checkpoint was saved only because a signal asked to stop.
+
+    Such a checkpoint lies outside the run's rhythm, so that no average may hold it.
+    """
     return (Path(checkpoint) / _SIGNAL_MARK).exists()
 
 
 def holds_weights_alone(checkpoint: PathLike) -> bool:
-    """Tells whether a checkpoint has nothing to go on from exactly, as with `save_only_model`."""
+    """Returns whether a checkpoint has no state of an optimizer, as those of `save_only_model`."""
     return not any(path.name.startswith(("optimizer", "global_step")) for path in Path(checkpoint).iterdir())
 
 
 def is_complete(checkpoint: PathLike) -> bool:
-    """Tells whether a checkpoint was written to its end."""
+    """Returns whether a checkpoint was written to its end."""
     return find_fault(checkpoint) is None
 
 
 def find_fault(checkpoint: PathLike) -> str | None:
     """Returns what shows that a checkpoint was not written to its end, or None if nothing does.
 
-    The trainer writes trainer_state.json last. Every other file is looked at too, as far as its format tells its end,
-    since a machine that loses power may keep a later file and not an earlier one.
+    The trainer writes trainer_state.json last. But a machine that loses power may keep a later file and lose an
+    earlier one, so every file whose format shows where it ends is looked at too.
     """
     folder = Path(checkpoint)
     names = {path.name for path in folder.iterdir()}
@@ -71,11 +200,11 @@ def find_fault(checkpoint: PathLike) -> str | None:
         "state of random numbers": any(name.startswith("rng_state") for name in names),
     }
     parts = {
-        "trainer_state.json": "trainer_state.json" in names,
+        _STATE_FILE: _STATE_FILE in names,
         "weights": any(
             name.startswith(("model", "pytorch_model_fsdp", "adapter_model", "global_step")) for name in names
         ),
-        **(state if any(state.values()) else {}),  # none is there with `save_only_model`
+        **(state if any(state.values()) else {}),  # `save_only_model` saves none of them
     }
     for part, is_there in parts.items():
         if not is_there:

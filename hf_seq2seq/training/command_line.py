@@ -13,8 +13,8 @@ from .arguments import (
     DataArguments,
     ModelArguments,
     Seq2SeqTransformerTrainingArguments,
-    check_contradictions,
-    derived_options,
+    Settings,
+    resolve_settings,
 )
 
 
@@ -28,9 +28,7 @@ USAGE = "hf-seq2seq train [CONFIG.yaml] --output_dir DIR [--FIELD VALUE ...]"
 ARGUMENT_CLASSES = (ModelArguments, DataArguments, Seq2SeqTransformerTrainingArguments)
 
 
-def parse_arguments(
-    arguments: Sequence[str],
-) -> tuple[ModelArguments, DataArguments, Seq2SeqTransformerTrainingArguments]:
+def parse_arguments(arguments: Sequence[str]) -> Settings:
     """Reads `[config.yaml] --field value ...`; what the file says holds where the command line says nothing.
 
     Raises:
@@ -48,13 +46,11 @@ def parse_arguments(
     for name in given:
         _check_known(name, known, "the command line")
     *parsed, rest = parser.parse_args_into_dataclasses(
-        derived_options(given) + arguments, return_remaining_strings=True, look_for_args_file=False
+        arguments, return_remaining_strings=True, look_for_args_file=False
     )
     if rest:
         raise ValueError(f"Each value must follow its `--field`, but {rest[0]!r} follows none.")
-    model_args, data_args, training_args = parsed
-    check_contradictions(given, data_args, training_args)
-    return model_args, data_args, training_args
+    return resolve_settings(*parsed)
 
 
 def _field_of(argument: str) -> str:

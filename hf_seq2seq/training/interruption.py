@@ -3,7 +3,6 @@
 import logging
 import signal
 import threading
-from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
@@ -11,7 +10,7 @@ import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import SaveStrategy
 
-from .checkpoints import mark_as_saved_at_a_signal
+from .checkpoints import checkpoint_folder, mark_as_saved_at_a_signal
 
 
 logger = logging.getLogger(__name__)
@@ -78,4 +77,4 @@ class StopOnSignal(TrainerCallback):
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Marks the checkpoint that was saved for the signal alone."""
         if self.stopped and not self._was_due and state.is_world_process_zero:
-            mark_as_saved_at_a_signal(Path(str(args.output_dir)) / f"checkpoint-{state.global_step}")
+            mark_as_saved_at_a_signal(checkpoint_folder(str(args.output_dir), state.global_step))

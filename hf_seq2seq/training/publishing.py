@@ -28,19 +28,21 @@ class PublishingTrainer(Seq2SeqTrainer):
     The stock trainer sends all of `output_dir` but its checkpoints: settings, logs, a pickle file of its arguments,
     and no code, so that nobody without this package could load the model.
 
-    Attributes:
-        card: What the card tells beside the architecture, the settings and the updates.
+    Takes the arguments of `Seq2SeqTrainer` and, by name:
+
+    Args:
+        card: What the card tells beside the architecture, the settings and the updates; an attribute too.
     """
 
     args: Any
     hub_model_id: Any
     push_in_progress: Any
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, card: CardFacts | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         # One after the other: commits to one branch at the same time are refused.
         self._uploads = ThreadPoolExecutor(max_workers=1)
-        self.card = CardFacts()
+        self.card = card or CardFacts()
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
         """Makes the repository where there is none."""

@@ -1,38 +1,26 @@
-"""The folder of a run: its settings, the data it was begun with, its checkpoints and its results."""
+"""The folder of a run: its lock, its settings and its results."""
 
 import json
 import logging
-import shutil
-import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
-import numpy as np
 from filelock import FileLock, Timeout
 
 from hf_seq2seq.atomic_writing import finished_names, write_text
 
-from .checkpoints import is_complete, last_whole_checkpoint, list_checkpoints, was_saved_at_a_signal
-
-
-if TYPE_CHECKING:
-    from datasets import Dataset
+from .arguments import FILE_FIELDS, default_tokens_per_batch
+from .checkpoints import delete_superseded, last_whole_checkpoint, list_checkpoints
 
 
 logger = logging.getLogger(__name__)
 
 SETTINGS_FILE = "training_settings.json"
-DATA_FILE = "training_data.json"
 RESULTS_FILE = "training_results.json"  # written last: a run that has it is finished
 LOCK_FILE = ".lock"
 
-FILE_SETTINGS = (
-    *("train_source", "train_target", "train_file"),
-    *("validation_source", "validation_target", "validation_file"),
-)
-
-# What a run may be continued with in another way: where it is, what it logs, where it is published, what machine it
-# runs on and how many checkpoints are kept. No weight depends on these.
+# Settings that may change when a run goes on, since no weight depends on them: where the run is, what it logs, where
+# it is published, what machine it runs on and how many checkpoints are kept.
 SETTINGS_WITHOUT_INFLUENCE = """
 output_dir resume_from_checkpoint do_train do_eval do_predict local_rank dry_run preprocessing_num_workers
 logging_strategy logging_steps logging_first_step logging_nan_inf_filter log_on_each_node log_level
@@ -46,7 +34,7 @@ save_total_limit save_on_each_node enable_jit_checkpoint eval_accumulation_steps
 
 
 class RunFolder:
-    """The `output_dir` of `hf-seq2seq train`.
+    """The `output_dir` of a run. As a context manager it ends with the folder unlocked.
 
     Args:
         path: The folder, which need not exist yet.
@@ -61,17 +49,24 @@ class RunFolder:
         self.path = path
         self._lock: FileLock | None = None
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._lock is not None:
+            self._lock.release()
+
     def check(self, settings: dict[str, Any]) -> None:
         """Checks that the folder is empty or holds a run with these settings.
 
-        A run that ended before its first checkpoint has nothing to lose, so its settings may be mended. A run may go
-        on with another number of processes, which it is warned of.
+        A run that ended before its first checkpoint has nothing to lose, so its settings may change. A run may go on
+        with another number of processes, with a warning.
 
         Raises:
             ValueError: If it holds something else, or a run with other settings.
         """
-        if (self.path / SETTINGS_FILE).exists():
-            if self._has_progress():
+        if self.has(SETTINGS_FILE):
+            if self.has_progress():
                 self._compare(settings)
             return
         found = finished_names(self.path) if self.path.exists() else []
@@ -83,12 +78,8 @@ class RunFolder:
             )
 
     def _compare(self, settings: dict[str, Any]) -> None:
-        before, now = self._read(SETTINGS_FILE), json.loads(_to_json(settings))
-        ignored = {*SETTINGS_WITHOUT_INFLUENCE, "world_size"}
-        if not now.get("streaming"):
-            ignored |= {*FILE_SETTINGS}  # what they hold is compared in their place
-        if now.get("tokens_per_update") is not None:
-            ignored.add("gradient_accumulation_steps")  # follows from the number of processes then
+        before, now = self.read(SETTINGS_FILE), json.loads(_to_json(settings))
+        ignored = {*SETTINGS_WITHOUT_INFLUENCE, *_derived_settings(before, now)}
         for name, value in before.items():
             if name in now and name not in ignored and now[name] != value:
                 raise ValueError(
@@ -104,14 +95,14 @@ class RunFolder:
             )
 
     def open(self, settings: dict[str, Any], keep: str | None = None) -> None:
-        """Makes the folder, locks it for this process, and writes the settings.
+        """Makes the folder, locks it for this process, writes the settings and deletes superseded checkpoints.
 
         Args:
             settings: The settings.
-            keep: A checkpoint that is not deleted, though it is superseded.
+            keep: A checkpoint that is not deleted.
 
         Raises:
-            ValueError: If another process trains in it.
+            ValueError: If another process trains in the folder.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(self.path / LOCK_FILE, blocking=False)  # freed by the system however the process ends
@@ -123,45 +114,7 @@ class RunFolder:
                 "Wait for it, or name another folder."
             ) from None
         self.write(SETTINGS_FILE, settings)
-        self._delete_superseded(keep)
-
-    def _delete_superseded(self, keep: str | None) -> None:
-        """Deletes whole checkpoints that were saved at a signal, but for the last: they crowd out regular ones."""
-        whole = [path for path in list_checkpoints(self.path) if is_complete(path)]
-        for earlier in whole[:-1]:
-            if was_saved_at_a_signal(earlier) and (keep is None or not earlier.samefile(keep)):
-                shutil.rmtree(earlier)
-
-    def close(self) -> None:
-        """Lets other processes train in the folder."""
-        if self._lock is not None:
-            self._lock.release()
-
-    def has_same_files(self, settings: dict[str, Any]) -> bool:
-        """Tells, by size and time of change, whether the files of pairs are those of the run so far."""
-        states = _states_of_files(settings)
-        return bool(states) and (self.path / DATA_FILE).exists() and self._read(DATA_FILE)["files"] == states
-
-    def check_data(self, settings: dict[str, Any], datasets: "dict[str, Dataset]") -> None:
-        """Checks that a run goes on with the pairs it was begun with, or notes them down.
-
-        Args:
-            settings: What names the files.
-            datasets: The tokenized pairs of "train" and, if there are such, "validation".
-
-        Raises:
-            ValueError: If they differ.
-        """
-        now = {part: _digest(pairs) for part, pairs in datasets.items()}
-        before = self._read(DATA_FILE) if self._has_progress() and (self.path / DATA_FILE).exists() else {}
-        for part in datasets:
-            if part in before and before[part] != now[part]:
-                raise ValueError(
-                    f"The {part} pairs must be those that the run in {str(self.path)!r} was begun with "
-                    f"({_describe(before[part])}), but have changed ({_describe(now[part])}). Put the old files back "
-                    "to go on with that run, or give another `output_dir` to begin a new one."
-                )
-        self.write(DATA_FILE, {"files": _states_of_files(settings), **now})
+        delete_superseded(self.path, keep)
 
     def checkpoint(self) -> str | None:
         """Returns the last whole checkpoint, if there is one."""
@@ -170,7 +123,11 @@ class RunFolder:
 
     def results(self) -> dict[str, Any] | None:
         """Returns the results of a finished run, or None."""
-        return self._read(RESULTS_FILE) if (self.path / RESULTS_FILE).exists() else None
+        return self.read(RESULTS_FILE) if self.has(RESULTS_FILE) else None
+
+    def has(self, name: str) -> bool:
+        """Returns whether there is a file of that name."""
+        return (self.path / name).exists()
 
     def write(self, name: str, values: dict[str, Any]) -> None:
         """Writes a JSON file whole or not at all."""
@@ -180,7 +137,12 @@ class RunFolder:
         """Writes a file whole or not at all."""
         write_text(self.path / name, text)
 
-    def _read(self, name: str) -> dict[str, Any]:
+    def read(self, name: str) -> dict[str, Any]:
+        """Returns what a JSON file of the folder holds.
+
+        Raises:
+            ValueError: If it is damaged.
+        """
         try:
             values: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
         except ValueError as error:
@@ -190,33 +152,26 @@ class RunFolder:
             ) from error
         return values
 
-    def _has_progress(self) -> bool:
-        return (self.path / RESULTS_FILE).exists() or bool(list_checkpoints(self.path))
+    def has_progress(self) -> bool:
+        """Returns whether there is something to lose: results or a checkpoint."""
+        return self.has(RESULTS_FILE) or bool(list_checkpoints(self.path))
+
+
+def _derived_settings(before: dict[str, Any], now: dict[str, Any]) -> set[str]:
+    """Returns the names of settings that may differ between two starts of a run, since other things decide them."""
+    derived = {"world_size"}
+    if now.get("streaming"):
+        derived.add("ignore_data_skip")
+    else:
+        derived |= {*FILE_FIELDS}  # the pairs themselves are compared
+    tokens = now.get("tokens_per_update")
+    if tokens is not None:
+        derived.add("gradient_accumulation_steps")
+        defaults = [default_tokens_per_batch(tokens, settings.get("world_size", 1)) for settings in (before, now)]
+        if [before.get("tokens_per_batch"), now["tokens_per_batch"]] == defaults:
+            derived.add("tokens_per_batch")
+    return derived
 
 
 def _to_json(values: dict[str, Any]) -> str:
     return json.dumps(values, indent=2, ensure_ascii=False, default=str) + "\n"
-
-
-def _states_of_files(settings: dict[str, Any]) -> list[list[Any]]:
-    """Returns path, size and time of change of each file of pairs, in the order in which they are named."""
-    named = (settings.get(name) for name in FILE_SETTINGS)
-    paths = [path for value in named if value for path in ([value] if isinstance(value, str) else value)]
-    stats = [(str(Path(path).resolve()), Path(path).stat()) for path in paths if Path(path).is_file()]
-    return [[path, stat.st_size, stat.st_mtime_ns] for path, stat in stats]
-
-
-def _describe(digest: dict[str, Any]) -> str:
-    return f"{digest['num_pairs']:,} pairs, checksum {digest['crc32']}"
-
-
-def _digest(dataset: "Dataset") -> dict[str, Any]:
-    """Returns the number of tokenized pairs and a checksum of their ids."""
-    import pyarrow.compute as pc
-
-    checksum = 0
-    for batch in dataset.select_columns(["input_ids", "labels"]).with_format("arrow").iter(batch_size=100_000):
-        for column in batch.columns:
-            for values in (pc.list_value_length(column), pc.list_flatten(column)):
-                checksum = zlib.crc32(np.ascontiguousarray(values.to_numpy()).tobytes(), checksum)
-    return {"num_pairs": len(dataset), "crc32": f"{checksum:08x}"}

@@ -1,10 +1,16 @@
-"""The paper's learning rate."""
+"""The learning rate: its defaults, and the paper's schedule."""
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 
-def paper_learning_rate(step: int, d_model: int, warmup_steps: float = 4000) -> float:
+SCRATCH_LEARNING_RATE = 7e-4  # about the highest rate of the paper's base model
+FINE_TUNING_LEARNING_RATE = 1e-4
+DEFAULT_WARMUP = 0.1  # of all updates
+PAPER_WARMUP_STEPS = 4000
+
+
+def paper_learning_rate(step: int, d_model: int, warmup_steps: float = PAPER_WARMUP_STEPS) -> float:
     """Returns d_model^-0.5 min(step^-0.5, step warmup_steps^-1.5): Vaswani et al. (2017), section 5.3, equation 3.
 
     It rises linearly to (d_model warmup_steps)^-0.5 and then falls with the square root of the step.
@@ -26,7 +32,7 @@ def paper_learning_rate(step: int, d_model: int, warmup_steps: float = 4000) -> 
     return float(d_model**-0.5 * rate)
 
 
-def paper_schedule(optimizer: Optimizer, d_model: int, warmup_steps: float = 4000) -> LambdaLR:
+def paper_schedule(optimizer: Optimizer, d_model: int, warmup_steps: float = PAPER_WARMUP_STEPS) -> LambdaLR:
     """Returns a scheduler that gives every parameter group the paper's rate, whatever rate the group had."""
     for group in optimizer.param_groups:
         group["lr"] = group["initial_lr"] = 1.0  # the factor of the lambda's value

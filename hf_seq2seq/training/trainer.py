@@ -1,7 +1,9 @@
 """A `Seq2SeqTrainer` with our loss, batches by tokens, the paper's learning rate and exact evaluation."""
 
+import copy
 import logging
 import math
+import sys
 import time
 from dataclasses import replace
 from functools import partial
@@ -13,26 +15,22 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import DataLoader, IterableDataset, Sampler, SequentialSampler
-from transformers import (
-    PreTrainedModel,
-    ProgressCallback,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-)
-from transformers.trainer_utils import EvalLoopOutput, has_length, seed_worker
+from torch.utils.data import DataLoader, IterableDataset
+from transformers import PreTrainedModel, ProgressCallback
+from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, seed_worker
 
-from hf_seq2seq.atomic_writing import writing
 from hf_seq2seq.data.batching import TokenBudgetBatchSampler, TokenBudgetStream
 from hf_seq2seq.data.collator import Seq2SeqCollator
+from hf_seq2seq.data.lengths import side_lengths
 from hf_seq2seq.evaluation import decode
 from hf_seq2seq.output_limits import longest_output
 from hf_seq2seq.token_lookup import decode_sources
 
 from .arguments import Seq2SeqTransformerTrainingArguments
+from .checkpoints import checkpoint_folder, load_state, writing_checkpoint
 from .progress import TokensProgressCallback
 from .publishing import PublishingTrainer
+from .resumed_data import EpochSetter
 from .schedule import paper_schedule
 
 
@@ -87,6 +85,17 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
         self._counted_since = time.perf_counter()
         self._row_losses: list[torch.Tensor] = []
         self.train_seconds: float | None = None
+        self._paper_scheduler: LRScheduler | None = None
+
+    @property
+    def last_loss(self) -> float | None:
+        """The training loss that was logged last, or else the mean of all updates, which is logged at the end."""
+        history = self.state.log_history
+        logged = [entry["loss"] for entry in history if "loss" in entry]
+        logged = logged or [entry["train_loss"] for entry in history if "train_loss" in entry]
+        return logged[-1] if logged else None
+
+    # Updates
 
     def compute_loss(
         self,
@@ -135,21 +144,14 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
         )
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
-        """Creates the learning rate's schedule: the paper's where `paper_schedule` asks for it."""
-        if self.lr_scheduler is None and self.args.paper_schedule:
+        """Creates the learning rate's schedule: the paper's with `paper_schedule`, anew for each call of `train`."""
+        if self.args.paper_schedule and (self.lr_scheduler is None or self.lr_scheduler is self._paper_scheduler):
             warmup_steps = self.args.get_warmup_steps(num_training_steps)
             optimizer = optimizer or self.optimizer
             assert optimizer is not None
-            self.lr_scheduler = paper_schedule(optimizer, self.model.config.d_model, warmup_steps)
-            self._created_lr_scheduler = True
+            self._paper_scheduler = paper_schedule(optimizer, self.model.config.d_model, warmup_steps)
+            self.lr_scheduler = self._paper_scheduler
         return super().create_scheduler(num_training_steps, optimizer)
-
-    def load_checkpoint(self, checkpoint: str) -> None:
-        """Takes the state of a run that ended with a checkpoint, and its weights or, if asked for, the best ones."""
-        self.state = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
-        best = Path(checkpoint).with_name(f"checkpoint-{self.state.best_global_step}")
-        takes_best = self.args.load_best_model_at_end and best.is_dir()
-        self._load_from_checkpoint(str(best) if takes_best else checkpoint)
 
     def _get_grad_norm(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the gradient's norm, which the optimizer is about to use.
@@ -177,8 +179,8 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
             return self._stream_by_tokens()
         else:
             loader = self._batches_by_tokens()
-        self.remove_callback(_EpochSetter)
-        self.add_callback(_EpochSetter(loader))
+        self.remove_callback(EpochSetter)
+        self.add_callback(EpochSetter(loader))
         return loader
 
     def _batches_by_tokens(self) -> DataLoader[Any]:
@@ -234,25 +236,84 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
             "worker_init_fn": partial(seed_worker, num_workers=args.dataloader_num_workers, rank=args.process_index),
         }
 
-    def _get_dataloader(self, *args: Any, **kwargs: Any) -> DataLoader[Any]:
-        """Makes a stock loader; for evaluation with every pair, in order, and without the collator's BPE-dropout."""
-        if kwargs.get("is_training"):
-            return super()._get_dataloader(*args, **kwargs)
-        collator: Any = self.data_collator
-        drop_last = self.args.dataloader_drop_last
-        if isinstance(collator, Seq2SeqCollator):
-            self.data_collator = replace(collator, bpe_dropout=0.0)
-        self.args.dataloader_drop_last = False
-        try:
-            return super()._get_dataloader(*args, **kwargs)
-        finally:
-            self.data_collator, self.args.dataloader_drop_last = collator, drop_last
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
+        """Returns the batches of an evaluation: every pair, in order, and without the collator's BPE-dropout.
 
-    def _get_eval_sampler(self, eval_dataset: Any) -> Sampler[int] | None:
-        """Keeps the pairs in order, where the stock trainer sorts them for `group_by_length`."""
-        return SequentialSampler(eval_dataset) if has_length(eval_dataset) else None
+        Args:
+            eval_dataset: A dataset, or the name of one where the trainer was given several; by default the trainer's.
+
+        Raises:
+            ValueError: If there is none.
+        """
+        dataset = self._evaluated(eval_dataset)
+        if dataset is None:
+            raise ValueError("`eval_dataset` must be given to the trainer or to `evaluate`, but is given to neither.")
+        collator: Any = self.data_collator
+        if isinstance(collator, Seq2SeqCollator):
+            collator = replace(collator, bpe_dropout=0.0)
+        # Workers end with the evaluation: they would not be used again.
+        options = self._loader_options() | {"collate_fn": collator, "persistent_workers": False}
+        if getattr(dataset, "column_names", None):
+            dataset = self._remove_unused_columns(dataset, description="Evaluation")
+        loader = DataLoader(dataset, batch_size=self.args.eval_batch_size, **options)
+        return self.accelerator.prepare(loader)  # type: ignore[no-any-return]
+
+    def get_test_dataloader(self, test_dataset: Any) -> DataLoader[Any]:
+        """Returns the batches of a prediction, as `get_eval_dataloader` does."""
+        return self.get_eval_dataloader(test_dataset)
+
+    def _evaluated(self, dataset: Any) -> Any:
+        """Returns the dataset that an argument of `evaluate` stands for."""
+        if isinstance(dataset, str):
+            return self.eval_dataset[dataset]  # type: ignore[index]
+        return self.eval_dataset if dataset is None else dataset
 
     # Evaluation
+
+    def evaluate(
+        self,
+        eval_dataset: Any = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+        **gen_kwargs: Any,
+    ) -> dict[str, float]:
+        """Evaluates as `Seq2SeqTrainer` does, with the limit of outputs that the class documents."""
+        gen_kwargs |= self._limit(self._evaluated(eval_dataset), gen_kwargs)
+        return super().evaluate(eval_dataset, ignore_keys, metric_key_prefix, **gen_kwargs)
+
+    def predict(
+        self,
+        test_dataset: Any,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "test",
+        **gen_kwargs: Any,
+    ) -> PredictionOutput:
+        """Predicts as `Seq2SeqTrainer` does, with the limit of outputs that the class documents."""
+        gen_kwargs |= self._limit(test_dataset, gen_kwargs)
+        return super().predict(test_dataset, ignore_keys, metric_key_prefix, **gen_kwargs)
+
+    def translate(self, dataset: Any, metric_key_prefix: str = "test") -> PredictionOutput:
+        """Returns translations of a dataset and its loss, whatever the arguments say of evaluations in training."""
+        before = self.args, self.compute_metrics
+        self.args, self.compute_metrics = copy.copy(self.args), None
+        self.args.predict_with_generate = self.args.eval_do_concat_batches = True
+        self.args.prediction_loss_only = self.args.batch_eval_metrics = False
+        try:
+            return self.predict(dataset, metric_key_prefix=metric_key_prefix)
+        finally:
+            self.args, self.compute_metrics = before
+
+    def _limit(self, dataset: Any, gen_kwargs: dict[str, Any]) -> dict[str, int]:
+        """Returns the length that no output of a dataset may exceed, as an option of `generate`, where none is set."""
+        settings = (gen_kwargs.get("max_length"), gen_kwargs.get("max_new_tokens"), self.args.generation_max_length)
+        is_set = any(setting is not None for setting in settings)
+        # A stream does not tell its longest source.
+        has_sources = "input_ids" in (getattr(dataset, "column_names", None) or ()) and hasattr(dataset, "__len__")
+        if not self.args.predict_with_generate or is_set or not has_sources:
+            return {}
+        longest = int(side_lengths(dataset, "source").max())
+        limit = self.model.generation_config.max_length  # None where an imported model has no limit
+        return {"max_length": min(1 + longest_output(longest), limit or sys.maxsize)}  # 1 for the start token
 
     def evaluation_loop(
         self,
@@ -271,7 +332,6 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
             register_fsdp_forward_method(self.model, "generate")  # type: ignore[arg-type]  # else it finds the embeddings still in shards
         devices = [self.args.device] if self.args.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
-            self._limit_outputs(dataloader)
             output: Any = super().evaluation_loop(
                 dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
             )
@@ -282,17 +342,6 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
             self._log_samples(dataloader.dataset, output)
         self._counted_since += time.perf_counter() - started
         return output  # type: ignore[no-any-return]
-
-    def _limit_outputs(self, dataloader: DataLoader[Any]) -> None:
-        """Sets the length that no output of an evaluation may exceed, the same for all batches."""
-        settings = getattr(self, "_gen_kwargs", {})  # set by `evaluate` and `predict`
-        if not self.args.predict_with_generate or settings.get("max_length") is not None:
-            return
-        dataset: Any = dataloader.dataset
-        if "input_ids" in (getattr(dataset, "column_names", None) or ()) and not isinstance(dataset, IterableDataset):
-            longest = max(map(len, dataset["input_ids"]))
-            limit = self.model.generation_config.max_length  # None where an imported model has no limit
-            settings["max_length"] = min(1 + longest_output(longest), limit or math.inf)  # with the start token
 
     def prediction_step(
         self,
@@ -356,11 +405,17 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
             self._counted_since = now
         super().log(logs, start_time)
 
+    def load_checkpoint(self, checkpoint: str) -> None:
+        """Restores a finished run's state and weights, with `load_best_model_at_end` those of its best checkpoint."""
+        self.state = load_state(checkpoint)
+        best = checkpoint_folder(Path(checkpoint).parent, self.state.best_global_step or 0)
+        takes_best = self.args.load_best_model_at_end and best.is_dir()
+        self._load_from_checkpoint(str(best) if takes_best else checkpoint)
+
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        """Saves a checkpoint, or says that it could not be written and leaves those before it as they are."""
+        """Saves a checkpoint; where there is no room for it, raises OSError and leaves those before it as they are."""
         started = time.perf_counter()
-        folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
-        with writing(folder, remove_on_failure=True):
+        with writing_checkpoint(self._get_output_dir(trial=trial), self.state.global_step):
             super()._save_checkpoint(model, trial)
         self._counted_since += time.perf_counter() - started
 
@@ -376,17 +431,3 @@ def _row_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         logits.flatten(0, 1).float(), labels.flatten(), ignore_index=-100, reduction="none"
     ).view_as(labels)
     return torch.stack((losses.sum(dim=1), (labels != -100).sum(dim=1)), dim=1)
-
-
-class _EpochSetter(TrainerCallback):
-    """Tells the samplers of a loader which epoch it is: a run that goes on within one hides them from the trainer."""
-
-    def __init__(self, loader: DataLoader[Any]) -> None:
-        self.loader = loader
-
-    def on_epoch_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        sampler: Any = self.loader.batch_sampler
-        while sampler is not None:
-            if hasattr(sampler, "set_epoch"):
-                sampler.set_epoch(int(state.epoch or 0))
-            sampler = getattr(sampler, "batch_sampler", None) or getattr(sampler, "sampler", None)

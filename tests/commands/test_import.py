@@ -25,7 +25,7 @@ from hf_seq2seq.interop import to_ctranslate2
 from hf_seq2seq.loading import load_model, load_tokenizer
 from hf_seq2seq.token_lookup import decode_sources
 from hf_seq2seq.training.arguments import ModelArguments
-from hf_seq2seq.training.run import _new_config
+from hf_seq2seq.training.preparing_model import new_config
 
 
 Command = Callable[..., tuple[int, str, str]]
@@ -251,7 +251,7 @@ def test_a_new_model_has_a_table_for_each_vocabulary(command: Command, tmp_path:
     of_target["<pad>"] = max(of_target.values()) + 3
     (tmp_path / "marian" / "target_vocab.json").write_text(json.dumps(of_target))
     tokenizer = MarianTokenizer.from_pretrained(tmp_path / "marian")
-    config = _new_config(ModelArguments(), tokenizer)
+    config = new_config(ModelArguments(), tokenizer)
     assert config.vocab_size == max(tokenizer.encoder.values()) + 1
     assert config.decoder_vocab_size == of_target["<pad>"] + 1 == config.vocab_size + 3
     assert not config.share_encoder_decoder_embeddings

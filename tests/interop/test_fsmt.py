@@ -15,7 +15,7 @@ from transformers import FSMTConfig, FSMTForConditionalGeneration
 from hf_seq2seq.interop import from_fsmt
 from hf_seq2seq.interop.fsmt import load_fsmt_tokenizer
 from hf_seq2seq.loading import load_model
-from hf_seq2seq.training.run import _check_tokenizer
+from hf_seq2seq.training.preparing_tokenizer import check_tokenizer
 
 
 PAD = 1
@@ -237,6 +237,6 @@ def test_a_tokenizer_of_two_vocabularies_is_not_trained_with(tmp_path: Path) -> 
     assert one is not None
     assert two is not None
     one.add_tokens(["<2de>"])
-    _check_tokenizer(one, "one")
+    check_tokenizer(one, "one")
     with pytest.raises(ValueError, match=r"tokenizer of `.*` must encode targets, but is an FSMTTokenizer with a voc"):
-        _check_tokenizer(two, "two")
+        check_tokenizer(two, "two")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ from hf_seq2seq.training.arguments import (
     DataArguments,
     ModelArguments,
     Seq2SeqTransformerTrainingArguments,
+    Settings,
     config_field_names,
+    resolve_settings,
 )
-from hf_seq2seq.training.command_line import parse_arguments
+from hf_seq2seq.training.command_line import parse_arguments, to_options
+from hf_seq2seq.training.run import run_training
 
 
 PAIRS = ["--train_source", "a.en", "--train_target", "a.de"]
@@ -91,19 +95,6 @@ def test_defaults_are_the_paper_s_optimizer_and_a_saved_model_with_a_cache(outpu
     assert data.max_length == 256
 
 
-def test_what_was_not_given_follows_from_what_was(output: list[str]) -> None:
-    _, _, paper = parse_arguments([*PAIRS, *output, "--paper_schedule"])
-    assert paper.get_warmup_steps(10**6) == 4000
-    validation = ["--validation_source", "b.en", "--validation_target", "b.de"]
-    _, data, validated = parse_arguments([*PAIRS, *output, *validation])
-    assert validated.eval_strategy == "steps"
-    assert data.has_validation
-    _, _, tuned = parse_arguments([*PAIRS, *output, "--model_name_or_path", "out", "--dropout", "0.3"])
-    assert tuned.learning_rate == 1e-4
-    _, _, tuned = parse_arguments([*PAIRS, *output, "--model_name_or_path", "out", "--learning_rate", "1"])
-    assert tuned.learning_rate == 1
-
-
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_progress_bars_are_for_terminals(
     is_terminal: bool, output: list[str], monkeypatch: pytest.MonkeyPatch
@@ -123,82 +114,163 @@ def test_progress_bars_are_for_terminals(
         (["--norm_position", "both"], "[Aa]rgument --norm_position.*: invalid choice: 'both'"),
         (["--preset", "huge"], "[Aa]rgument --preset: invalid choice: 'huge' .*C-N2"),
         (["--seed", "1", "2"], "Each value must follow its `--field`, but '2' follows none"),
-        (["--d_model", "30"], "`d_model` must be a multiple of `encoder_attention_heads`"),
-        (["--dropout", "2"], "`dropout` must be at least 0 and below 1, but is 2.0 instead"),
-        (["--label_smoothing_factor", "1"], "`label_smoothing_factor` must be at least 0 and below 1, but is 1.0"),
-        (["--tokens_per_batch", "0"], "`tokens_per_batch` must be at least 1, but is 0 instead"),
-        (["--max_length", "1"], "`max_length` must be at least 2, .* but is 1 instead"),
-        (["--model_name_or_path", "m", "--preset", "big"], "`preset` must not be given together with `model_name_or"),
-        (["--model_name_or_path", "m", "--d_model", "8"], r"`d_model` .* \('m'\), which decides it, but is 8 instead"),
-        (
-            ["--model_name_or_path", "m", "--tokenizer", "t"],
-            "`tokenizer` must not be given together with `model_na",
-        ),
-        (["--tokenizer", "t", "--vocab_size", "9"], r"`vocab_size` .* `tokenizer` \('t'\), .* but is 9 instead"),
-        (["--tokenizer", "t", "--tokenizer_kind", "bpe"], "`tokenizer_kind` must not be given together with `tokeni"),
-        (["--train_source", "a", "b"], r"`train_target` must name as many files as `train_source` \(2\), but names 1"),
-        (["--corpus_weights", "1", "2"], "one weight for each of the 1 training corpora, but has 2 instead"),
-        (["--streaming", "true"], "`max_steps` must be given together with `streaming`"),
-        (["--streaming", "true", "--max_steps", "5"], "`tokens_per_batch` must be given together with `streaming`"),
-        (
-            ["--streaming", "true", "--max_steps", "5", "--tokens_per_batch", "9", "--dry_run", "true"],
-            "`dry_run` must be left out with `streaming`",
-        ),
-        (["--r_drop_alpha", "nan"], "`r_drop_alpha` must be a number of at least 0, but is nan instead"),
-        (["--max_steps", "0"], "`max_steps` must be above 0, but is 0 instead"),
-        (["--num_train_epochs", "0"], "`num_train_epochs` must be above 0, but is 0.0 instead"),
-        (["--metric_for_best_model", "blue"], "`metric_for_best_model` must be one of loss, bleu, .* but is 'blue'"),
-        (["--batch_eval_metrics", "true"], "`batch_eval_metrics` must be False"),
-        (["--r_drop_alpha", "-1"], "`r_drop_alpha` must be a number of at least 0, but is -1.0 instead"),
-        (["--early_stopping_patience", "0"], "`early_stopping_patience` must be at least 1, but is 0 instead"),
-        (
-            ["--average_checkpoints", "-1"],
-            "`average_checkpoints` must be a number of checkpoints, .* but is -1 instead",
-        ),
-        (["--tokens_per_update", "99"], r"`tokens_per_update` must be at least `tokens_per_batch` \(None\)"),
-        (
-            ["--tokens_per_batch", "9", "--tokens_per_update", "99", "--gradient_accumulation_steps", "2"],
-            "`gradient_accumulation_steps` must not be given together with `tokens_per_update`",
-        ),
-        (["--validation_source", "v.en"], r"`validation_target` must name .* `validation_source` \('v.en'\)"),
-        (["--validation_file", "v", "--validation_split", "v"], "given are `validation_file` and `validation_split`"),
-        (["--train_split", "x"], "`train_split` must be given together with `dataset_name`"),
-        (["--paper_schedule", "--learning_rate", "1"], "`learning_rate` must not be given together with `paper_sche"),
-        (
-            ["--tokens_per_batch", "9", "--per_device_train_batch_size", "9"],
-            "`per_device_train_batch_size` must not be given together with `tokens_per_batch`",
-        ),
-        (["--eval_strategy", "epoch"], "`eval_strategy` must be no without validation pairs, but is epoch instead"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_named(wrong: list[str], message: str, output: list[str]) -> None:
-    with pytest.raises((ValueError, StrictDataclassError), match=message):
+    with pytest.raises(ValueError, match=message):
         parse_arguments([*PAIRS, *output, *wrong])
 
 
+def by_command(settings: dict[str, Any]) -> Settings:
+    return parse_arguments(to_options(settings))
+
+
+def parts_in_python(settings: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """Makes the three parts as a Python program does."""
+    classes = (ModelArguments, DataArguments, Seq2SeqTransformerTrainingArguments)
+    names = [{field.name for field in dataclasses.fields(part)} for part in classes]
+    assert settings.keys() <= set().union(*names)
+    given = [{name: value for name, value in settings.items() if name in own} for own in names]
+    return ModelArguments(**given[0]), DataArguments(**given[1]), Seq2SeqTransformerTrainingArguments(**given[2])
+
+
+def by_run_training(settings: dict[str, Any]) -> object:
+    return run_training(*parts_in_python(settings))
+
+
+FILES = {"train_source": ["a.en"], "train_target": ["a.de"]}
+
+
+@pytest.mark.parametrize("door", [by_command, by_run_training])
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("wrong", "message"),
     [
-        ([], "The training pairs must come from .* but none of them is given"),
-        (["--train_source", "a"], r"`train_target` must name the other side of `train_source` \('a'\)"),
-        (["--train_target", "a"], r"`train_source` must name the other side of `train_target` \('a'\)"),
+        ({"d_model": 30}, "`d_model` must be a multiple of `encoder_attention_heads`"),
+        ({"dropout": 2.0}, "`dropout` must be at least 0 and below 1, but is 2.0 instead"),
+        ({"label_smoothing_factor": 1.0}, "`label_smoothing_factor` must be at least 0 and below 1, but is 1.0"),
+        ({"tokens_per_batch": 0}, "`tokens_per_batch` must be at least 1, but is 0 instead"),
+        ({"tokens_per_update": 0}, "`tokens_per_update` must be at least 1, but is 0 instead"),
+        ({"max_length": 1}, "`max_length` must be at least 2, .* but is 1 instead"),
+        ({"model_name_or_path": "m", "preset": "big"}, "`preset` must not be given together with `model_name_or"),
+        ({"model_name_or_path": "m", "d_model": 8}, r"`d_model` .* \('m'\), which decides it, but is 8 instead"),
+        ({"model_name_or_path": "m", "tokenizer": "t"}, "`tokenizer` must not be given together with `model_na"),
+        ({"tokenizer": "t", "vocab_size": 9}, r"`vocab_size` .* `tokenizer` \('t'\), .* but is 9 instead"),
+        ({"tokenizer": "t", "tokenizer_kind": "bpe"}, "`tokenizer_kind` must not be given together with `tokeni"),
+        (
+            {"train_source": ["a", "b"]},
+            r"`train_target` must name as many files as `train_source` \(2\), but names 1",
+        ),
+        ({"train_source": None, "train_target": None}, "The training pairs must come from .* none of them is given"),
+        ({"train_target": None}, r"`train_target` must name the other side of `train_source` \('a.en'\)"),
+        ({"train_source": None}, r"`train_source` must name the other side of `train_target` \('a.de'\)"),
+        ({"corpus_weights": [1.0, 2.0]}, "one weight for each of the 1 training corpora, but has 2 instead"),
+        ({"streaming": True}, "`max_steps` must be given together with `streaming`"),
+        ({"streaming": True, "max_steps": 5}, "`tokens_per_batch` must be given together with `streaming`"),
+        (
+            {"streaming": True, "max_steps": 5, "tokens_per_batch": 9, "dry_run": True},
+            "`dry_run` must be left out with `streaming`",
+        ),
+        ({"r_drop_alpha": float("nan")}, "`r_drop_alpha` must be a number of at least 0, but is nan instead"),
+        ({"r_drop_alpha": -1.0}, "`r_drop_alpha` must be a number of at least 0, but is -1.0 instead"),
+        ({"max_steps": 0}, "`max_steps` must be above 0, but is 0 instead"),
+        ({"num_train_epochs": 0.0}, "`num_train_epochs` must be above 0, but is 0.0 instead"),
+        (
+            {"metric_for_best_model": "blue", "validation_file": "v"},
+            "`metric_for_best_model` must be one of loss, bleu, .* but is 'blue'",
+        ),
+        ({"batch_eval_metrics": True}, "`batch_eval_metrics` must be False"),
+        ({"early_stopping_patience": 0}, "`early_stopping_patience` must be at least 1, but is 0 instead"),
+        ({"early_stopping_patience": 1}, "`load_best_model_at_end` and `early_stopping_patience` must be given toget"),
+        ({"average_checkpoints": -1}, "`average_checkpoints` must be a number of checkpoints, .* but is -1 instead"),
+        (
+            {"average_checkpoints": 2, "early_stopping_patience": 1},
+            "`average_checkpoints` must be .* or 0 where the final model is the best one .* but is 2 instead",
+        ),
+        (
+            {"tokens_per_batch": 9, "tokens_per_update": 8},
+            r"`tokens_per_update` must be at least `tokens_per_batch` \(9\), .* but is 8 instead",
+        ),
+        (
+            {"tokens_per_batch": 9, "tokens_per_update": 99, "gradient_accumulation_steps": 1},
+            "`gradient_accumulation_steps` must not be given together with `tokens_per_update`",
+        ),
+        (
+            {"tokens_per_update": 99, "per_device_train_batch_size": 64},
+            "`per_device_train_batch_size` must not be given together with `tokens_per_update`",
+        ),
+        (
+            {"tokens_per_batch": 9, "per_device_train_batch_size": 64},
+            "`per_device_train_batch_size` must not be given together with `tokens_per_batch`",
+        ),
+        (
+            {"tokens_per_batch": 9, "train_sampling_strategy": "group_by_length"},
+            "`train_sampling_strategy` must not be given together with `tokens_per_batch`",
+        ),
+        (
+            {"paper_schedule": True, "learning_rate": 7e-4},
+            "`learning_rate` must not be given together with `paper_schedule`",
+        ),
+        (
+            {"paper_schedule": True, "lr_scheduler_type": "inverse_sqrt"},
+            "`lr_scheduler_type` must not be given together with `paper_schedule`",
+        ),
+        ({"validation_source": "v.en"}, r"`validation_target` must name .* `validation_source` \('v.en'\)"),
+        ({"validation_file": "v", "validation_split": "v"}, "given are `validation_file` and `validation_split`"),
+        ({"train_split": "x"}, "`train_split` must be given together with `dataset_name`"),
+        ({"eval_strategy": "epoch"}, "`eval_strategy` must be no without validation pairs, but is epoch instead"),
+        ({"output_dir": None}, r"^`output_dir` must be given: the folder of the trained model\.$"),
     ],
 )
-def test_pairs_that_are_missing_or_have_one_side_are_named(
-    arguments: list[str], message: str, output: list[str]
+def test_what_contradicts_itself_is_refused_by_the_command_and_in_python(
+    wrong: dict[str, Any], message: str, door: Callable[[dict[str, Any]], object], tmp_path: Path
 ) -> None:
-    with pytest.raises(ValueError, match=message):
-        parse_arguments([*arguments, *output])
+    settings = {**FILES, "output_dir": str(tmp_path / "out"), **wrong}
+    with pytest.raises((ValueError, StrictDataclassError), match=message):
+        door(settings)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "filled_in"),
+    [
+        ({}, {"learning_rate": 7e-4, "eval_strategy": "no", "lr_scheduler_type": "inverse_sqrt"}),
+        ({}, {"per_device_train_batch_size": 64, "gradient_accumulation_steps": 1, "warmup_steps": 0.1}),
+        ({"model_name_or_path": "m"}, {"learning_rate": 1e-4}),
+        ({"model_name_or_path": "m", "learning_rate": 7e-4}, {"learning_rate": 7e-4}),
+        ({"model_name_or_path": "m", "paper_schedule": True}, {"warmup_steps": 4000}),
+        ({"validation_file": "v"}, {"eval_strategy": "steps", "do_eval": True}),
+        ({"validation_file": "v", "eval_strategy": "no"}, {"eval_strategy": "no", "do_eval": False}),
+        ({"validation_file": "v", "early_stopping_patience": 1}, {"eval_strategy": "steps"}),
+        (
+            {"validation_file": "v", "early_stopping_patience": 1, "save_strategy": "epoch"},
+            {"eval_strategy": "epoch", "load_best_model_at_end": True, "metric_for_best_model": "bleu"},
+        ),
+        ({"validation_file": "v", "lr_scheduler_type": "reduce_lr_on_plateau"}, {"eval_strategy": "steps"}),
+        ({"streaming": True, "max_steps": 5, "tokens_per_batch": 9}, {"ignore_data_skip": True}),
+        ({"tokens_per_update": 2048}, {"tokens_per_batch": 2048, "gradient_accumulation_steps": 1}),
+        ({"streaming": True, "max_steps": 5, "tokens_per_update": 9}, {"tokens_per_batch": 9}),
+    ],
+)
+def test_what_is_left_out_is_filled_in_alike_by_the_command_and_in_python(
+    given: dict[str, Any], filled_in: dict[str, Any], tmp_path: Path
+) -> None:
+    settings = {**FILES, "output_dir": str(tmp_path / "out"), **given}
+    found = by_command(settings).as_dict()
+    assert {name: found[name] for name in filled_in} == filled_in
+    in_python = resolve_settings(*parts_in_python(settings))
+    assert in_python.as_dict() == found
+    assert resolve_settings(*in_python).as_dict() == found
+
+
+def test_a_rate_that_was_set_after_the_arguments_were_made_is_kept(tmp_path: Path) -> None:
+    model, data, training = parts_in_python({**FILES, "output_dir": "out", "model_name_or_path": "m"})
+    training.learning_rate = 0.25
+    assert resolve_settings(model, data, training).training.learning_rate == 0.25
 
 
 def test_what_is_switched_off_contradicts_nothing(output: list[str]) -> None:
     off = ["--paper_schedule", "false", "--learning_rate", "1", "--eval_strategy", "no"]
     assert parse_arguments([*PAIRS, *output, *off])[2].learning_rate == 1
-
-
-def test_the_output_folder_must_be_given() -> None:
-    with pytest.raises(ValueError, match=r"^`output_dir` must be given: the folder of the trained model\.$"):
-        parse_arguments(PAIRS)
 
 
 @pytest.mark.parametrize(
@@ -230,15 +302,6 @@ def test_help_lists_the_options_of_all_three_parts(capsys: pytest.CaptureFixture
         assert option in text
 
 
-def test_arguments_made_in_python_are_checked_too() -> None:
-    with pytest.raises(ValueError, match="`preset` must not be given together with `model_name_or_path`"):
-        ModelArguments(model_name_or_path="m", preset="base")
-    with pytest.raises(ValueError, match="The training pairs must come from"):
-        DataArguments()
-    with pytest.raises(ValueError, match="`tokens_per_batch` must be at least 1, but is -3 instead"):
-        Seq2SeqTransformerTrainingArguments(output_dir="x", tokens_per_batch=-3)
-
-
 def training_arguments(**fields: Any) -> Seq2SeqTransformerTrainingArguments:
     return Seq2SeqTransformerTrainingArguments(output_dir="out", **fields)
 
@@ -249,8 +312,17 @@ def test_an_update_is_made_of_the_batches_that_come_nearest_to_its_tokens(wanted
     assert args.gradient_accumulation_steps == steps
 
 
+@pytest.mark.parametrize(("world_size", "tokens_per_batch"), [(1, 2048), (2, 1024), (3, 682)])
+def test_an_update_of_tokens_alone_is_one_batch_of_each_process(
+    world_size: int, tokens_per_batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Seq2SeqTransformerTrainingArguments, "world_size", world_size)
+    args = training_arguments(tokens_per_update=2048)
+    assert (args.tokens_per_batch, args.gradient_accumulation_steps) == (tokens_per_batch, 1)
+
+
 def test_early_stopping_keeps_the_best_model_by_bleu() -> None:
-    args = training_arguments(early_stopping_patience=3, eval_strategy="steps", save_strategy="steps")
+    args = training_arguments(early_stopping_patience=3)
     assert args.load_best_model_at_end
     assert args.metric_for_best_model == "bleu"
     assert args.greater_is_better

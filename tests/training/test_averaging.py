@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerFas
 
 from hf_seq2seq.loading import load_model
 from hf_seq2seq.training import averaging
-from hf_seq2seq.training.averaging import average_checkpoints, last_checkpoints
+from hf_seq2seq.training.averaging import average_checkpoints
 
 
 Save = Callable[..., Path]
@@ -192,41 +192,3 @@ def test_a_full_disk_leaves_no_half_written_average(
 
 
 # The last checkpoints of a run
-
-
-def make_run(folder: Path, *numbers: int) -> None:
-    for number in numbers:
-        (folder / f"checkpoint-{number}").mkdir(parents=True)
-
-
-def test_the_last_checkpoints_are_the_newest_whole_ones_by_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    make_run(tmp_path, 900, 1000, 1100, 80, 10_000)
-    for name in ("checkpoint-last", "checkpoint-2000-old", "logs"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "checkpoint-3000").write_text("a file")
-    monkeypatch.setattr(averaging, "is_complete", lambda folder: folder.name != "checkpoint-1100")
-    assert last_checkpoints(tmp_path, 3) == [tmp_path / f"checkpoint-{number}" for number in (900, 1000, 10_000)]
-    assert f"{tmp_path / 'checkpoint-1100'} is left out: it was not written to its end." in caplog.messages
-
-
-def test_a_checkpoint_that_was_cut_short_is_left_out(save: Save, tmp_path: Path) -> None:
-    whole, cut = save("checkpoint-2"), save("checkpoint-10")
-    assert last_checkpoints(tmp_path, 1) == [cut]
-    (cut / "trainer_state.json").unlink()
-    assert last_checkpoints(tmp_path, 1) == [whole]
-
-
-def test_too_few_checkpoints_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_run(tmp_path, 1, 2, 3)
-    monkeypatch.setattr(averaging, "is_complete", lambda folder: folder.name != "checkpoint-3")
-    with pytest.raises(ValueError, match=r"at least 5 whole checkpoints, but holds 2 .* `save_total_limit`.* least 5"):
-        last_checkpoints(tmp_path, 5)
-
-
-def test_less_than_one_checkpoint_and_no_folder_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="`number` of checkpoints must be at least 1, but is 0 instead"):
-        last_checkpoints(tmp_path, 0)
-    with pytest.raises(FileNotFoundError, match="`no run` must be the folder of a run, but there is none"):
-        last_checkpoints("no run", 1)

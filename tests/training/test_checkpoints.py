@@ -12,7 +12,14 @@ from reference.tiny_runs import command_line, tiny_settings
 from safetensors import SafetensorError
 
 from hf_seq2seq.atomic_writing import writing
-from hf_seq2seq.training.checkpoints import find_fault, is_complete, last_whole_checkpoint, list_checkpoints
+from hf_seq2seq.training import checkpoints
+from hf_seq2seq.training.checkpoints import (
+    find_fault,
+    is_complete,
+    last_checkpoints,
+    last_whole_checkpoint,
+    list_checkpoints,
+)
 from hf_seq2seq.training.command_line import parse_arguments
 from hf_seq2seq.training.run import run_training
 
@@ -51,6 +58,44 @@ def test_without_a_whole_checkpoint_there_is_none(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-3").mkdir()
     assert last_whole_checkpoint(tmp_path) is None
     assert find_fault(tmp_path / "checkpoint-3") == "it has no trainer_state.json"
+
+
+def make_run(folder: Path, *numbers: int) -> None:
+    for number in numbers:
+        (folder / f"checkpoint-{number}").mkdir(parents=True)
+
+
+def test_the_last_checkpoints_are_the_newest_whole_ones_by_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_run(tmp_path, 900, 1000, 1100, 80, 10_000)
+    for name in ("checkpoint-last", "checkpoint-2000-old", "logs"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "checkpoint-3000").write_text("a file")
+    monkeypatch.setattr(checkpoints, "is_complete", lambda folder: folder.name != "checkpoint-1100")
+    assert last_checkpoints(tmp_path, 3) == [tmp_path / f"checkpoint-{number}" for number in (900, 1000, 10_000)]
+    assert f"{tmp_path / 'checkpoint-1100'} is left out: it was not written to its end." in caplog.messages
+
+
+def test_a_checkpoint_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
+    whole, cut = write_checkpoint(tmp_path / "checkpoint-2"), write_checkpoint(tmp_path / "checkpoint-10")
+    assert last_checkpoints(tmp_path, 1) == [cut]
+    (cut / "trainer_state.json").unlink()
+    assert last_checkpoints(tmp_path, 1) == [whole]
+
+
+def test_too_few_checkpoints_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run(tmp_path, 1, 2, 3)
+    monkeypatch.setattr(checkpoints, "is_complete", lambda folder: folder.name != "checkpoint-3")
+    with pytest.raises(ValueError, match=r"at least 5 whole checkpoints, but holds 2 .* `save_total_limit`.* least 5"):
+        last_checkpoints(tmp_path, 5)
+
+
+def test_less_than_one_checkpoint_and_no_folder_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="`number` of checkpoints must be at least 1, but is 0 instead"):
+        last_checkpoints(tmp_path, 0)
+    with pytest.raises(FileNotFoundError, match="`no run` must be the folder of a run, but there is none"):
+        last_checkpoints("no run", 1)
 
 
 def fail(error: Exception) -> Any:

@@ -182,7 +182,7 @@ def test_scores_are_those_of_the_whole_text_of_all_validation_pairs(
         scored.append(texts)
         return {}
 
-    monkeypatch.setattr("hf_seq2seq.training.run.score", keep)
+    monkeypatch.setattr("hf_seq2seq.training.final_evaluation.score", keep)
     validation = {"validation_source": tmp_path / "v.source", "validation_target": tmp_path / "v.target"}
     results = run(settings, tmp_path / "out", **validation, max_steps=1)
     assert results["num_scored_pairs"] == 3
@@ -193,7 +193,7 @@ def test_scores_are_those_of_the_whole_text_of_all_validation_pairs(
 def test_only_the_first_pairs_are_translated_of_many(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hf_seq2seq.training.run.MAX_SCORED_PAIRS", 5)
+    monkeypatch.setattr("hf_seq2seq.training.final_evaluation.MAX_SCORED_PAIRS", 5)
     results = run(settings, tmp_path / "out", max_steps=1)
     assert (results["num_scored_pairs"], results["num_validation_pairs"]) == (5, 12)
 
@@ -408,7 +408,7 @@ def test_sorted_training_batches_leave_the_validation_pairs_in_order(settings: S
         "train_sampling_strategy": "group_by_length",
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hf_seq2seq.training.run.score", lambda *texts: {"texts": texts})
+        patch.setattr("hf_seq2seq.training.final_evaluation.score", lambda *texts: {"texts": texts})
         hypotheses, references = run(settings, tmp_path / "out", **options, max_steps=1)["texts"]
     sources, targets = (Path(settings[f"validation_{side}"]).read_text().splitlines() for side in ("source", "target"))
     assert list(references) == targets

@@ -1,0 +1,41 @@
+"""The scores of the model that a run ends with."""
+
+from typing import TYPE_CHECKING, Any
+
+from hf_seq2seq.evaluation import decode, score
+
+from .trainer import Seq2SeqTransformerTrainer
+
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+# To translate more pairs than these at the end of a run would take long; `hf-seq2seq evaluate` scores all.
+MAX_SCORED_PAIRS = 1000
+
+
+def evaluate_final_model(
+    trainer: Seq2SeqTransformerTrainer, dataset: "Dataset", references: list[str]
+) -> dict[str, Any]:
+    """Scores translations of the first validation pairs against their texts.
+
+    Decoded labels would not do as references: they lack what was cut off and what the tokenizer does not know.
+
+    Args:
+        trainer: What holds the model and the tokenizer.
+        dataset: The tokenized pairs.
+        references: The text of each target, in the same order.
+
+    Returns:
+        `validation_loss`, what `score` returns, and `num_scored_pairs` of `num_validation_pairs`.
+    """
+    num_scored = min(len(dataset), MAX_SCORED_PAIRS)
+    predicted = trainer.translate(dataset.select(range(num_scored)), metric_key_prefix="validation")
+    hypotheses = decode(trainer.processing_class, predicted.predictions)
+    return {
+        "validation_loss": (predicted.metrics or {})["validation_loss"],
+        **score(hypotheses, references[:num_scored]),
+        "num_scored_pairs": num_scored,
+        "num_validation_pairs": len(dataset),
+    }

@@ -1,0 +1,103 @@
+"""The model that a run trains: a new one, or one that is trained further."""
+
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase, set_seed
+
+from hf_seq2seq.loading import load_model
+from hf_seq2seq.model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
+from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
+from hf_seq2seq.token_lookup import Side, vocabulary
+
+from .arguments import CHANGEABLE_FIELDS, ModelArguments, Settings
+
+
+Model = Seq2SeqTransformerForConditionalGeneration
+
+
+def prepare_model(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Model:
+    """Returns the model that a run begins with, in float32.
+
+    Its config fits the tokenizer, and its generation settings allow outputs of `max_length` tokens.
+
+    Args:
+        settings: The settings of the run.
+        tokenizer: Its tokenizer.
+
+    Raises:
+        OSError: If the folder of a model is missing, **or**
+        ValueError: If tokenizer, `max_length` and model do not fit each other.
+        huggingface_hub.errors.StrictDataclassError: If the config's fields contradict each other.
+    """
+    model_args, use_cache = settings.model, settings.training.use_cache
+    if model_args.model_name_or_path is not None:
+        given = {name: getattr(model_args, name) for name in CHANGEABLE_FIELDS}
+        overrides = {name: value for name, value in given.items() if value is not None}
+        # In a half type, small updates would be rounded away, and Adam's averages would underflow.
+        model = load_model(model_args.model_name_or_path, dtype="float32", use_cache=use_cache, **overrides)
+    else:
+        config = new_config(model_args, tokenizer, use_cache=use_cache)
+        set_seed(settings.training.seed)
+        model = Model(config)
+    _check_vocabulary(model, tokenizer)
+    model.generation_config.max_length = _longest_output(model, settings.data.max_length)
+    return model
+
+
+def new_config(
+    model_args: ModelArguments, tokenizer: PreTrainedTokenizerBase, **fields: Any
+) -> Seq2SeqTransformerConfig:
+    """Returns the config of a new model: the preset's, with the tokenizer's vocabulary and special tokens.
+
+    Args:
+        model_args: The preset and the fields that were given in its place.
+        tokenizer: The tokenizer. A vocabulary for each side makes a model with an embedding for each.
+        **fields: Further fields.
+
+    Raises:
+        ValueError: If a special token was given that is not the tokenizer's.
+        huggingface_hub.errors.StrictDataclassError: If fields contradict each other.
+    """
+    special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    values = model_args.config_values()
+    for name, token_id in special.items():
+        if values.get(name, token_id) != token_id:
+            raise ValueError(
+                f"`{name}` must be the tokenizer's ({token_id}), but is {values[name]} instead. Leave it out."
+            )
+    # A tokenizer without a start token, such as Marian's, leaves its padding to start from.
+    start = tokenizer.pad_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
+    fields |= {"vocab_size": _num_tokens(tokenizer, "source"), "decoder_start_token_id": start} | special
+    if vocabulary(tokenizer, "source") != vocabulary(tokenizer, "target"):
+        num_targets = _num_tokens(tokenizer, "target")
+        fields |= {"decoder_vocab_size": num_targets, "share_encoder_decoder_embeddings": False}
+    return Seq2SeqTransformerConfig.from_paper(model_args.preset or "base", **(fields | values))
+
+
+def _num_tokens(tokenizer: PreTrainedTokenizerBase, side: Side) -> int:
+    return max(vocabulary(tokenizer, side).values()) + 1  # ids may have gaps
+
+
+def _check_vocabulary(model: Model, tokenizer: PreTrainedTokenizerBase) -> None:
+    sides: dict[str, Side] = {"vocab_size": "source", "decoder_vocab_size": "target"}
+    for name, side in sides.items():
+        num_tokens, most = _num_tokens(tokenizer, side), getattr(model.config, name)
+        if num_tokens > most:
+            raise ValueError(
+                f"The tokenizer must have at most as many tokens as the model's `{name}` ({most}), but has "
+                f"{num_tokens} instead. Use the tokenizer that the model was trained with."
+            )
+
+
+def _longest_output(model: Model, max_length: int) -> int:
+    """Returns the most tokens of an output, the start token among them."""
+    longest = max(model.generation_config.max_length or 0, max_length + 1)  # an imported model may have no limit
+    if model.config.position_embedding_type != "learned":
+        return longest
+    num_positions: int = model.config.max_position_embeddings
+    if max_length > num_positions:
+        raise ValueError(
+            f"`max_length` must be at most `max_position_embeddings` ({num_positions}) with learned positions, but is "
+            f"{max_length} instead. Lower it, or use sinusoidal positions."
+        )
+    return min(longest, num_positions)
