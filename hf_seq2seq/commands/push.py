@@ -15,21 +15,27 @@ if TYPE_CHECKING:
 
 
 def push(
+    context: typer.Context,
     folder: Annotated[Path, typer.Argument(help="A trained model's folder.", metavar="FOLDER")],
     repo_id: Annotated[str, typer.Argument(help="OWNER/NAME on the Hub, or NAME for yourself.", metavar="REPO_ID")],
     private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
     revision: Annotated[str | None, typer.Option(help="The branch; by default main.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be uploaded, and send nothing.")] = False,
-    source_language: Annotated[
-        list[str] | None, typer.Option(help='For the card: a language that it reads, such as "en"; or several.')
+    source_languages: Annotated[
+        list[str] | None,
+        typer.Option("--source-language", help='For the card: a language that it reads, such as "en"; or several.'),
     ] = None,
-    target_language: Annotated[list[str] | None, typer.Option(help="A language that it writes; or several.")] = None,
+    target_languages: Annotated[
+        list[str] | None, typer.Option("--target-language", help="A language that it writes; or several.")
+    ] = None,
     license: Annotated[str | None, typer.Option(help='The model\'s licence, such as "cc-by-4.0".')] = None,
     data: Annotated[str | None, typer.Option(help="What it was trained on, in a sentence or two.")] = None,
     data_license: Annotated[str | None, typer.Option(help="The licence of that data.")] = None,
     intended_use: Annotated[str | None, typer.Option(help="What the model is for, in a sentence or two.")] = None,
     hardware: Annotated[str | None, typer.Option(help="What it was trained on: the machine.")] = None,
-    scores: Annotated[Path | None, typer.Option(help="A file that `hf-seq2seq evaluate --json` printed.")] = None,
+    scores_file: Annotated[
+        Path | None, typer.Option("--scores", help="A file that `hf-seq2seq evaluate --json` printed.")
+    ] = None,
     test_set: Annotated[str | None, typer.Option(help="The name of what was translated for these scores.")] = None,
 ) -> None:
     """Upload a trained model to the Hugging Face Hub: weights, configs, tokenizer, code and model card, nothing else.
@@ -40,23 +46,15 @@ def push(
     """
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
-    from hf_seq2seq.hub import publishing
+    from hf_seq2seq.hub import CardFacts, publishing
 
     if not sys.stderr.isatty():
         disable_progress_bars()  # a bar in a log file is many lines
-    named: dict[str, Any] = {
-        "source_languages": source_language,
-        "target_languages": target_language,
-        "license": license,
-        "data": data,
-        "data_license": data_license,
-        "intended_use": intended_use,
-        "hardware": hardware,
-    }
-    given = {name: value for name, value in named.items() if value}
+    names = CardFacts.__dataclass_fields__  # an option for the card is called as the fact is
+    given = {name: value for name, value in context.params.items() if name in names and value}
     facts = publishing.facts_in(folder)
-    if scores is not None or test_set is not None:
-        given["scores"] = [*facts.scores, *_read_scores(scores, test_set)]
+    if scores_file is not None or test_set is not None:
+        given["scores"] = [*facts.scores, *_read_scores(scores_file, test_set)]
     _check_card_is_used(folder, list(given))
     card = replace(facts, **given)
     published = publishing.push(
@@ -120,7 +118,7 @@ def _list_files(published: "Publication", revision: str | None, dry_run: bool) -
 
 
 def _describe_card(published: "Publication", card: "CardFacts", folder: Path, *, may_be_kept: bool) -> list[str]:
-    """Returns lines that tell which card is there now, and what one that was made leaves open."""
+    """Returns lines that tell which card the repository has now, and which facts a new card does not tell."""
     if (folder / "README.md").is_file():
         return [f"The card is {folder / 'README.md'}."]
     if "README.md" not in published.files:
@@ -128,18 +126,9 @@ def _describe_card(published: "Publication", card: "CardFacts", folder: Path, *,
     lines = []
     if may_be_kept:
         lines.append("A card that is there already would be kept, not replaced; give card options to write it anew.")
-    said = {
-        "languages": card.source_languages and card.target_languages,
-        "licence": card.license,
-        "data": card.data,
-        "the data's licence": card.data_license,
-        "hardware": card.hardware,
-        "intended use": card.intended_use,
-        "scores on a test set": [scores for scores in card.scores if scores.get("split") != "validation"],
-    }
-    missing = [name for name, value in said.items() if not value]
-    if missing:
-        lines.append(f"The card says nothing of: {', '.join(missing)}. See `hf-seq2seq push --help`.")
+    unknown = card.unknown()
+    if unknown:
+        lines.append(f"The card says nothing of: {', '.join(unknown)}. See `hf-seq2seq push --help`.")
     return lines
 
 

@@ -1,5 +1,6 @@
 from .card import CardFacts, make_card
-from .publishing import Publication, push, save_for_hub
+from .publishing import Publication, push
+from .saving import save_for_hub
 from .stock_trainer import prepare_trainer
 
 __all__ = [

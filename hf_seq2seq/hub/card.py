@@ -1,14 +1,16 @@
 """The model card: the facts it tells, and the text and metadata that are made of them.
 
-What is not known is left out. Vaswani et al. (2017) is what an architecture is compared with.
+A fact that is not known is left out. The architecture is compared with the models of Vaswani et al. (2017).
+
+A new fact is a field of `CardFacts` and, to be read on the card, a line of `_MODEL_LINES` or `_TRAINING_LINES`.
 """
 
 import difflib
 import json
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +27,13 @@ from hf_seq2seq.model.configuration_seq2seq_transformer import _PAPER_ROWS, Seq2
 from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 
 
-FACTS_FILE = "model_card.yaml"  # in a model's folder: what `hf-seq2seq train` knows of it, and whoever adds to it
+FACTS_FILE = "model_card.yaml"  # in a model's folder: `hf-seq2seq train` writes it, and its user may add to it
 TEMPLATE = Path(__file__).with_name("model_card_template.md.jinja")
 
 _COUNT = "a whole number of at least 0"
 _NUMBER = "a finite number of at least 0"
 
-# What messages call the types of the facts.
+# How messages describe the type of a fact.
 _RULES = {
     str: "a text",
     str | None: "a text",
@@ -44,15 +46,16 @@ _RULES = {
     list[list[str]]: "a list of lists of texts",
 }
 
-# What tells nothing of an architecture: sizes of vocabularies, which a card names apart, ids of tokens, and decoding.
-_NO_ARCHITECTURE = {
+# Fields of the config that are not compared with the paper: sizes of vocabularies, which the card names by themselves,
+# ids of tokens, and decoding.
+_NOT_COMPARED = {
     *("vocab_size", "decoder_vocab_size", "use_cache", "is_encoder_decoder"),
     *("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"),
 }
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines, such as commands, as they are."""
+    """Writes a text of several lines, such as a command, as a block that can be read."""
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
         return self.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
@@ -64,7 +67,7 @@ _Dumper.add_representer(str, _Dumper.represent_text)
 @strict
 @dataclass(kw_only=True)
 class CardFacts:
-    """What a model card tells beside the model's architecture. What is empty is left out of the card.
+    """What a model card tells beside the model's architecture. An empty fact is left out of the card.
 
     Args:
         title: The heading; by default the repository's name.
@@ -130,17 +133,30 @@ class CardFacts:
         known = {name: value for name, value in asdict(self).items() if value != getattr(default, name)}
         return yaml.dump(known, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
+    def unknown(self) -> list[str]:
+        """Returns what a reader looks for on a card and these facts do not tell, in words."""
+        wanted = {
+            "languages": self.source_languages and self.target_languages,
+            "licence": self.license,
+            "data": self.data,
+            "the data's licence": self.data_license,
+            "hardware": self.hardware,
+            "intended use": self.intended_use,
+            "scores on a test set": [scores for scores in self.scores if scores.get("split") != "validation"],
+        }
+        return [words for words, value in wanted.items() if not value]
+
 
 def make_facts(values: Mapping[str, Any], place: str) -> CardFacts:
-    """Returns facts from their names and values.
+    """Returns facts, after a check of their names and values.
 
     Args:
-        values: The facts.
-        place: What holds them, as it is called in messages.
+        values: The value of each fact by its name.
+        place: Where they come from, such as a file, as messages call it.
 
     Raises:
-        ValueError: If a name or the type of a value is wrong, a number is negative or not finite, or a score or
-            example is not as it must be.
+        ValueError: If a name is unknown, a value has the wrong type, a number is negative or not finite, or a score or
+            an example is incomplete.
     """
     types = {field.name: field.type for field in fields(CardFacts)}
     for name, value in values.items():
@@ -198,8 +214,8 @@ def read_facts(path: PathLike) -> CardFacts:
     """Reads the facts of a YAML file.
 
     Raises:
-        OSError: If it cannot be read, **or**
-        ValueError: If it is no YAML, or as `make_facts` does.
+        OSError: If the file cannot be read.
+        ValueError: If the file is not YAML, or holds something that `make_facts` refuses.
     """
     try:
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
@@ -211,14 +227,14 @@ def read_facts(path: PathLike) -> CardFacts:
 
 
 def make_card(facts: CardFacts, config: Seq2SeqTransformerConfig, *, repo_id: str | None = None) -> ModelCard:
-    """Returns the card of a model, with what the Hub reads of it in its metadata.
+    """Returns the card of a model: its text, and the metadata that the Hub reads.
 
     Args:
-        facts: What is known of it.
-        config: Its config.
-        repo_id: Where it is loaded from; a card without it does not tell how to use the model.
+        facts: What is known of the model.
+        config: The model's config.
+        repo_id: The name on the Hub that the card's examples load; without it the card has no examples of use.
     """
-    base_model = facts.base_model if _is_on_hub(facts.base_model) else None
+    facts = replace(facts, base_model=facts.base_model if _is_on_hub(facts.base_model) else None)
     name = (repo_id or "").split("/")[-1]
     title = facts.title or name or "Seq2SeqTransformer"
     languages = list(dict.fromkeys(facts.source_languages + facts.target_languages))
@@ -230,7 +246,7 @@ def make_card(facts: CardFacts, config: Seq2SeqTransformerConfig, *, repo_id: st
         pipeline_tag=facts.task,
         tags=["hf_seq2seq", config.model_type],
         datasets=facts.datasets or None,
-        base_model=base_model,
+        base_model=facts.base_model,
         metrics=list(dict.fromkeys(metrics)) or None,
         model_name=(name or title) if metrics else None,
         eval_results=_eval_results(facts) or None,
@@ -238,13 +254,13 @@ def make_card(facts: CardFacts, config: Seq2SeqTransformerConfig, *, repo_id: st
     texts: Any = {
         "title": title,
         "facts": facts,
-        "base_model": base_model,
+        "model_lines": _known_lines(_MODEL_LINES, facts),
         "repo_id": repo_id,
         "sample": json.dumps(facts.examples[0][0] if facts.examples else "A text.", ensure_ascii=False),
         "architecture": _architecture(config),
         "fence": _fence(facts.command or ""),
         "hyperparameters": [(name, _cell(value)) for name, value in facts.hyperparameters.items()],
-        "progress": _progress(facts),
+        "training_lines": _known_lines(_TRAINING_LINES, facts),
         "score_tables": [_score_table(scores) for scores in facts.scores],
         "examples": [[_cell(text) for text in example] for example in facts.examples],
     }
@@ -253,14 +269,14 @@ def make_card(facts: CardFacts, config: Seq2SeqTransformerConfig, *, repo_id: st
 
 
 def nearest_paper_model(config: Seq2SeqTransformerConfig) -> tuple[str, dict[str, tuple[Any, Any]]]:
-    """Tells which model of the paper a config is like.
+    """Returns the name of the paper's model that a config is nearest to, and how it differs from that.
 
     Returns:
-        A name that `from_paper` takes, and the differences, {field: (the config's, the paper's)}. A row of Table 3 is
-        named where nothing differs; else base or big, whichever differs in fewer fields.
+        A name that `from_paper` takes, and {field: (the config's value, the paper's)} for each field that differs. If
+        a row of Table 3 has no difference, it is that row; else base or big, whichever differs in fewer fields.
     """
     names = [name for name in Seq2SeqTransformerConfig.__annotations__ if name in config.__dataclass_fields__]
-    compared = [name for name in names if name not in _NO_ARCHITECTURE]
+    compared = [name for name in names if name not in _NOT_COMPARED]
     if config.position_embedding_type == "sinusoidal":
         compared.remove("max_position_embeddings")  # not read then
     differences = {}
@@ -321,8 +337,27 @@ def _score_table(scores: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _progress(facts: CardFacts) -> list[str]:
-    """Returns sentences on how much was trained, of what is known."""
+def _known_lines(lines: Mapping[str, Callable[[CardFacts], str | None]], facts: CardFacts) -> list[tuple[str, str]]:
+    """Returns the title and the text of each line whose facts are known."""
+    return [(title, text) for title, write in lines.items() if (text := write(facts))]
+
+
+def _languages(facts: CardFacts) -> str | None:
+    if not (facts.source_languages and facts.target_languages):
+        return None
+    return f"from {', '.join(facts.source_languages)} to {', '.join(facts.target_languages)}"
+
+
+def _link_to_base_model(facts: CardFacts) -> str | None:
+    return facts.base_model and f"[{facts.base_model}](https://huggingface.co/{facts.base_model})"
+
+
+def _versions(facts: CardFacts) -> str:
+    return ", ".join(f"{name} {version}" for name, version in facts.versions.items())
+
+
+def _progress(facts: CardFacts) -> str:
+    """Returns lines that tell how much was trained, as far as it is known."""
     sentences = []
     if facts.updates is not None:
         epochs = "" if facts.epochs is None else f" ({facts.epochs:.2f} epochs)"
@@ -334,11 +369,26 @@ def _progress(facts: CardFacts) -> list[str]:
         sentences.append(f"The training targets have {facts.num_target_tokens:,} tokens.")
     if facts.target_tokens_per_second is not None:
         sentences.append(f"That is {facts.target_tokens_per_second:,.0f} real target tokens a second.")
-    return sentences
+    return "\n".join(sentences)
+
+
+# The lines of a card: the title of each, and a function that writes its text, which is empty if the fact is not known.
+_MODEL_LINES: dict[str, Callable[[CardFacts], str | None]] = {
+    "Languages": _languages,
+    "Licence": lambda facts: facts.license,
+    "Data": lambda facts: facts.data,
+    "Licence of the data": lambda facts: facts.data_license,
+    "Trained further from": _link_to_base_model,
+}
+_TRAINING_LINES: dict[str, Callable[[CardFacts], str | None]] = {
+    "Machine": lambda facts: facts.hardware,
+    "Training": _progress,
+    "Versions": _versions,
+}
 
 
 def _is_on_hub(base_model: str | None) -> bool:
-    """Tells whether a model's name can be one on the Hub: a path is of one machine, and nobody else's business."""
+    """Returns True if the name can be that of a model on the Hub: a path on this machine does not belong on a card."""
     try:
         validate_repo_id(base_model)
     except HFValidationError:
@@ -347,10 +397,10 @@ def _is_on_hub(base_model: str | None) -> bool:
 
 
 def _fence(text: str) -> str:
-    """Returns the backticks that a text is put between as code: more than it has itself."""
+    """Returns the backticks that open and close a block of code: more in a row than the text itself has."""
     return "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 0)
 
 
 def _cell(value: Any) -> str:
-    """Returns a text as the cell of a Markdown table."""
+    """Returns a value as the text of a cell in a Markdown table."""
     return " ".join(str(value).split()).replace("|", "\\|")

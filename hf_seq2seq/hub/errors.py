@@ -1,4 +1,4 @@
-"""What goes wrong with the Hub, each as one sentence that says what to do."""
+"""Errors of writing to the Hub, each as one sentence that says what to do. `loading` has those of reading."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,17 +12,17 @@ RUN_AGAIN = "Run the same command again: what has arrived is not sent twice."
 
 @contextmanager
 def hub_errors(repo_id: str, *, way_out: str = RUN_AGAIN) -> Iterator[None]:
-    """Turns what the Hub's client raises while a repository is written to into errors that a user can mend.
+    """Turns the errors of the Hub's client, while a repository is written to, into ones that tell a user what to do.
 
-    The messages hold neither tokens nor addresses, of which those of the storage are signed.
+    The messages contain no token and no address, since an address of the Hub's storage is signed.
 
     Args:
         repo_id: The repository.
-        way_out: What to do where the fault lies with the Hub or the connection and may pass.
+        way_out: What a message advises if the Hub or the connection failed, which may pass.
 
     Raises:
-        OSError: If the Hub refuses or fails, or cannot be reached, **or**
-        ValueError: If the repository's name or the token is none.
+        OSError: If the Hub refuses, fails or cannot be reached.
+        ValueError: If the name of the repository or the token is not valid.
     """
     try:
         yield

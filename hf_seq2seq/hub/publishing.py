@@ -1,84 +1,35 @@
-"""Publish a model: a folder that loads with or without this package, and its way to the Hub."""
+"""Upload a model to the Hub, as `saving` saves it."""
 
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import yaml
 from huggingface_hub import HfApi, ModelCard, constants
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # not in its list of exports
-from transformers import PreTrainedTokenizerBase, TrainerState
+from transformers import TrainerState
 
-from hf_seq2seq.atomic_writing import new_folder
 from hf_seq2seq.loading import PathLike, load_model, load_tokenizer
-from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerPreTrainedModel
 
-from .card import FACTS_FILE, CardFacts, make_card, make_facts, read_facts
+from .card import FACTS_FILE, CardFacts, make_facts, read_facts
 from .errors import RUN_AGAIN, hub_errors
-
-
-README = "README.md"  # the card, as the Hub calls it
+from .saving import README, save_for_hub
 
 
 @dataclass(frozen=True)
 class Publication:
-    """What `push` uploaded, or would upload.
+    """What `push` uploaded, or with `dry_run` would upload.
 
     Attributes:
-        repo_id: The repository, with its owner where it is known.
-        url: Its address.
-        files: Name and size in bytes of each file; README.md is not among them where the card there was kept.
+        repo_id: The repository, with its owner if that is known.
+        url: The repository's address.
+        files: The size in bytes of each file, by name; without README.md if the repository's card was kept.
     """
 
     repo_id: str
     url: str
     files: dict[str, int]
-
-
-def save_for_hub(
-    model: Seq2SeqTransformerPreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    folder: PathLike,
-    *,
-    card: CardFacts | None = None,
-    repo_id: str | None = None,
-) -> None:
-    """Saves a model as it is published: weights, configs, tokenizer, the code that loads it, and a model card.
-
-    The folder loads with `AutoConfig`, `AutoModel`, `AutoModelForSeq2SeqLM` and `AutoTokenizer`: where this package is
-    imported without a question, and where it is not with `trust_remote_code=True`.
-
-    Args:
-        model: The model.
-        tokenizer: Its tokenizer.
-        folder: A new or empty folder.
-        card: What the card tells beside the architecture.
-        repo_id: Where the card says it is loaded from; by default the folder's name.
-
-    Raises:
-        TypeError: If the model is none of this package.
-        OSError: If the folder cannot be written, **or**
-        ValueError: If it holds something.
-    """
-    if not isinstance(model, Seq2SeqTransformerPreTrainedModel):
-        raise TypeError(
-            f"`model` must be a model of hf_seq2seq, but is a {type(model).__name__} instead. Merge adapters into the "
-            "model, and save that."
-        )
-    facts = card or CardFacts()
-    if facts.tokenizer is None:
-        facts = replace(facts, tokenizer=_describe_tokenizer(tokenizer))
-    text = make_card(facts, model.config, repo_id=repo_id or Path(folder).resolve().name)
-    carried, model.carries_code = model.carries_code, True
-    try:
-        with new_folder(folder) as unfinished:
-            model.save_pretrained(unfinished)
-            tokenizer.save_pretrained(unfinished)
-            text.save(unfinished / README)
-    finally:
-        model.carries_code = carried
 
 
 def push(
@@ -93,27 +44,31 @@ def push(
     dry_run: bool = False,
     way_out: str = RUN_AGAIN,
 ) -> Publication:
-    """Uploads the model of a folder to the Hub, as `save_for_hub` saves it, in one commit.
+    """Uploads the model in a folder to the Hub, in one commit, as `save_for_hub` would save it.
 
-    Nothing else in the folder is uploaded, such as checkpoints, logs or settings, and nothing in it is changed. A
-    README.md in it becomes the card as it stands. Else one is made where `card` is given or the repository has none.
+    Other files in the folder, such as checkpoints, logs and settings, are not uploaded, and the folder is not changed.
+    A README.md in the folder is uploaded as the card, unchanged. Without one, a card is made if `card` is given or the
+    repository has no card.
 
     Args:
         folder: A model's folder with its tokenizer.
-        repo_id: The repository, OWNER/NAME, or NAME for one of your own. It is made if there is none.
-        card: What the card tells. By default a card that the repository has is kept, and one that is made tells what
+        repo_id: The repository, OWNER/NAME, or NAME for one of your own. It is created if it does not exist.
+        card: What the card tells. By default the repository's card is kept; if it has none, a card is made of what
             `facts_in` finds in the folder.
         private: Whether a new repository is private; by default as its owner's settings say.
-        revision: The branch, which is made if there is none; by default "main".
-        token: By default the one that `hf auth login` or HF_TOKEN gave.
-        commit_message: What the commit is called.
-        dry_run: Whether nothing is sent, and the Hub not asked either.
-        way_out: What an error advises where the fault lies with the Hub or the connection.
+        revision: The branch, which is created if it does not exist; by default "main".
+        token: The token to sign in with; by default that of `hf auth login` or HF_TOKEN.
+        commit_message: The title of the commit.
+        dry_run: If True, nothing is sent and the Hub is not asked anything.
+        way_out: What an error advises if the Hub or the connection failed.
+
+    Returns:
+        What was uploaded.
 
     Raises:
-        OSError: If a file is missing or the Hub refuses, fails or cannot be reached, **or**
-        ValueError: If the folder holds no whole model of this package, its README.md is no card, `repo_id` or
-            `revision` is no name, or the repository is public and `private` asks for another.
+        OSError: If a file is missing, or the Hub refuses, fails or cannot be reached.
+        ValueError: If the folder holds no complete model of this package, its README.md is not a card, `repo_id` or
+            `revision` is not a valid name, or `private` is True and the repository is public.
     """
     _check_branch(revision)
     api = HfApi(token=token, library_name="hf_seq2seq")
@@ -138,17 +93,17 @@ def push(
 
 
 def stage(folder: PathLike, staged: Path, *, repo_id: str, card: CardFacts | None = None) -> None:
-    """Makes a folder of what `push` uploads.
+    """Writes a folder of the files that `push` uploads.
 
     Args:
-        folder: As for `push`.
-        staged: A new folder.
-        repo_id: The repository.
-        card: As for `push`.
+        folder: A model's folder with its tokenizer.
+        staged: The new folder.
+        repo_id: The name on the Hub that the card's examples load.
+        card: What the card tells; by default what `facts_in` finds in `folder`.
 
     Raises:
-        OSError: If a file is missing, or cannot be written, **or**
-        ValueError: If the folder holds no whole model of this package, or its README.md is no card.
+        OSError: If a file is missing, or cannot be written.
+        ValueError: If the folder holds no complete model of this package, or its README.md is not a card.
     """
     if not Path(folder).is_dir():
         raise FileNotFoundError(f"`{folder}` must be a model's folder, but there is none. Check the path.")
@@ -172,10 +127,21 @@ def upload(
     keeps_card: bool = False,
     way_out: str = RUN_AGAIN,
 ) -> None:
-    """Uploads all of a folder, and makes the repository and the branch where there are none.
+    """Uploads all files of a folder. Creates the repository and the branch if they do not exist.
 
-    The arguments are those of `push`, and so are the errors. With `keeps_card` the card is removed from the folder,
-    and not sent, where the branch has one.
+    Args:
+        api: The Hub's client, signed in.
+        staged: The folder.
+        repo_id: The repository, OWNER/NAME.
+        private: Whether a new repository is private; by default as its owner's settings say.
+        revision: The branch; by default "main".
+        commit_message: The title of the commit.
+        keeps_card: If True and the branch has a card, the folder's README.md is deleted and not sent.
+        way_out: What an error advises if the Hub or the connection failed.
+
+    Raises:
+        OSError: If the Hub refuses, fails or cannot be reached.
+        ValueError: If a name is not valid, or `private` is True and the repository is public.
     """
     with hub_errors(repo_id, way_out=way_out):
         api.create_repo(repo_id, private=private, exist_ok=True)
@@ -192,10 +158,10 @@ def upload(
 
 
 def facts_in(folder: PathLike) -> CardFacts:
-    """Returns what a folder tells of its model: model_card.yaml, or the updates in a checkpoint's trainer_state.json.
+    """Returns the facts in a model's folder: those of model_card.yaml, or the updates in trainer_state.json.
 
     Raises:
-        ValueError: If one of them is not as it must be.
+        ValueError: If a fact is not valid.
     """
     path = Path(folder) / FACTS_FILE
     if path.exists():
@@ -221,9 +187,3 @@ def _check_card(path: Path) -> None:
             f"`{path}` must be a model card, UTF-8 text with valid YAML between its first two `---`, but is none: "
             f"{reason}"
         ) from error
-
-
-def _describe_tokenizer(tokenizer: Any) -> str:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    kind = type(tokenizer).__name__ if backend is None else type(backend.model).__name__
-    return f"{len(tokenizer):,} tokens ({kind})"

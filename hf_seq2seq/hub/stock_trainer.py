@@ -1,4 +1,4 @@
-"""A stock trainer publishes as ours does."""
+"""Make a trainer of transformers publish as this package's own trainer does."""
 
 from pathlib import Path
 from typing import Any
@@ -9,10 +9,10 @@ from .card import CardFacts, make_card
 
 
 def prepare_trainer(trainer: Trainer) -> None:
-    """Make a trainer of transformers publish the code that loads its model, and this package's card.
+    """Makes a trainer of transformers publish the code that loads its model, and this package's card.
 
-    What it saves from then on holds the two Python files, and in the place of its own card, which does not know the
-    model, it writes ours. It still sends all of `output_dir` but its checkpoints.
+    From then on the trainer saves the model's Python files with the model. It writes this package's card in place of
+    its own, which does not know the model. It still sends all of `output_dir` but the checkpoints.
 
     Args:
         trainer: Any trainer of a model of this package, such as a `Seq2SeqTrainer`.
