@@ -1,4 +1,4 @@
-"""Batches of about equal cost, with little padding."""
+"""Makes batches of about equal cost, with little padding."""
 
 from collections.abc import Iterator, Sequence
 from itertools import count
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
 
 
 class TokenBudgetBatchSampler(Sampler[list[int]]):
-    """Yields batches, as lists of indices, whose rows times the longer of padded source and target fit a budget.
+    """Yields batches, as lists of indices, that fit a budget: rows times the length of the longer padded side.
 
-    The pairs are sorted by their longer side, then by the difference of their sides, and this list is cut once into
-    slots that fit the budget. Each epoch fills the same slots anew: pairs change places with those of the same two
-    lengths, and with their neighbours in a bucket of about one budget of tokens, which lies across the slots. So each
-    epoch has the same number of batches, other companions for each pair, and another order of the batches.
+    The pairs are sorted by their longer side, then by the difference of their sides. The sorted list is cut once into
+    slots that fit the budget. Each epoch fills the same slots with other pairs: a pair changes places with pairs of
+    the same two lengths, and with its neighbours in a bucket of about one budget of tokens, which overlaps the slots.
+    So every epoch has the same number of batches, but other pairs share a batch, and the batches come in another
+    order.
 
-    All of this follows from `seed` and the epoch alone; call `set_epoch` before each epoch. With several ranks, each
-    takes every `num_ranks`-th batch of the same list, as a `DataLoader` prepared by accelerate does: the number of
-    batches is a multiple of `num_ranks`, and the batches of one step cost about the same. No pair is left out or
-    repeated.
+    All this depends on `seed` and the epoch alone; call `set_epoch` before each epoch. With several ranks, each takes
+    every `num_ranks`-th batch of the same list, as a `DataLoader` prepared by accelerate does: the number of batches
+    is a multiple of `num_ranks`, and the batches of one step cost about the same. No pair is left out or repeated.
 
     Args:
-        source_lengths: the number of tokens of each source.
-        target_lengths: the number of tokens of each target, in the same order.
-        tokens_per_batch: the budget of a batch, for one device.
-        seed: the start of all shuffling.
-        num_ranks: the number of processes that share the batches.
+        source_lengths: The number of tokens of each source.
+        target_lengths: The number of tokens of each target, in the same order.
+        tokens_per_batch: The budget of a batch, for one device.
+        seed: The seed of all shuffling.
+        num_ranks: The number of processes that share the batches.
 
     Raises:
-        ValueError: if the numbers of lengths differ, a pair is longer than the budget, **or** there are too few pairs
-            for each rank to get the same number of batches.
+        ValueError: If the two lists of lengths differ in size, a pair is longer than the budget, or there are too few
+            pairs to give each rank the same number of batches.
     """
 
     def __init__(
@@ -66,21 +66,22 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         self.seed = seed
         self.epoch = 0
         self.num_ranks = num_ranks
-        # The difference is sorted up and down in turn, so that pairs stay alike where the longer side grows by one.
+        # Differences ascend for one length and descend for the next, so that neighbours in the list stay alike where
+        # the longer side grows by one.
         difference = (source - target) * np.where(longer % 2, 1, -1)
         self._sort_key = longer * (2 * tokens_per_batch) + difference
         longer.sort()
-        # Beginning with half a bucket keeps buckets from covering the same pairs as slots.
+        # The first bucket has half the size, so that buckets do not coincide with slots.
         self._buckets = (np.cumsum(longer) / tokens_per_batch + 0.5).astype(np.int64)
-        # A slot must have room for the longest pair that its buckets may bring.
+        # A slot must have room for the longest pair of its buckets.
         last_in_bucket = np.searchsorted(self._buckets, self._buckets, side="right") - 1
-        self._slot_sizes = _cut(longer[last_in_bucket], tokens_per_batch, num_ranks)
+        self._slot_sizes = _slot_sizes(longer[last_in_bucket], tokens_per_batch, num_ranks)
 
     @classmethod
     def from_dataset(
         cls, dataset: "Dataset", tokens_per_batch: int, *, seed: int = 0, num_ranks: int = 1
     ) -> "TokenBudgetBatchSampler":
-        """Make a sampler for a dataset of pairs as `tokenize_pairs` returns it."""
+        """Returns a sampler for a dataset of pairs as `tokenize_pairs` returns it."""
         if not hasattr(dataset, "select_columns"):
             raise TypeError(
                 f"Batches by tokens must be made of a `datasets.Dataset`, but the dataset is a "
@@ -90,7 +91,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         return cls(source_lengths, target_lengths, tokens_per_batch, seed=seed, num_ranks=num_ranks)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch whose batches the next iteration yields."""
+        """Chooses the epoch whose batches the next iteration yields."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -110,31 +111,31 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
 
 class TokenBudgetStream(IterableDataset[list[dict[str, Any]]]):
-    """Yields batches, as lists of rows, from a stream too long to be sorted as a whole; it never ends.
+    """Yields batches, as lists of rows, without end, from a stream that is too long to be sorted as a whole.
 
-    Reads the stream a window of pairs at a time and batches each window as `TokenBudgetBatchSampler` batches a dataset
-    in one epoch. At its end the stream starts again, and a window may reach across. Wrapped as
-    `DataLoader(stream, batch_size=None, collate_fn=collator)`.
+    It reads a window of pairs at a time, and makes batches of the window as `TokenBudgetBatchSampler` does of a
+    dataset in one epoch. At its end the stream starts again, within the same window. Use it as `DataLoader(stream,
+    batch_size=None, collate_fn=collator)`.
 
-    Each rank reads the whole stream and takes every `num_ranks`-th pair. Since ranks batch on their own, a batch costs
-    the same in each rank only as far as it fills the budget. The workers of a `DataLoader` share the shards of the
-    stream, so that more workers than shards have nothing to do, and a stream made of files is one shard.
+    Each rank reads the whole stream and takes every `num_ranks`-th pair. The ranks make their batches independently,
+    so the batches of one step differ in cost as far as they do not fill the budget. The workers of a `DataLoader`
+    share the shards of the stream. A stream made of files is one shard; more workers than shards have nothing to do.
 
-    Each iteration begins at the start and yields the same batches again: they follow from the stream, `seed` and the
-    number of workers.
+    Each iteration begins at the start and yields the same batches again. They depend on the stream, `seed` and the
+    number of workers alone.
 
     Args:
-        stream: rows with the columns "input_ids" and "labels", as `tokenize_pairs` returns them for a stream.
-        tokens_per_batch: the budget of a batch, for one device.
-        seed: the start of all shuffling.
-        num_ranks: the number of processes that share the stream.
-        rank: the number of this process, from 0.
-        window_size: the number of pairs that are in memory at a time; None takes at least 10,000 pairs, and more until
-            their longer sides fill 50 batches.
+        stream: Rows with the columns "input_ids" and "labels", as `tokenize_pairs` returns them for a stream.
+        tokens_per_batch: The budget of a batch, for one device.
+        seed: The seed of all shuffling.
+        num_ranks: The number of processes that share the stream.
+        rank: The number of this process, from 0.
+        window_size: The number of pairs in memory at a time; None is at least 10,000 pairs, and as many as fill 50
+            batches by their longer sides.
 
     Raises:
-        ValueError: if `rank` or `window_size` is out of range, **or**, while reading, if a pair is longer than the
-            budget or the stream has no pair for this rank.
+        ValueError: If `rank` or `window_size` is out of range; or, while reading, if a pair is longer than the budget,
+            or the stream has no pair for this rank.
     """
 
     def __init__(
@@ -163,7 +164,7 @@ class TokenBudgetStream(IterableDataset[list[dict[str, Any]]]):
     def __iter__(self) -> Iterator[list[dict[str, Any]]]:
         worker = get_worker_info()
         if worker is not None and worker.id >= self._stream.num_shards:
-            return  # of which the datasets library has warned
+            return  # the datasets library has warned of it
         rows = self._rows()
         for window_number in count():
             window, source_lengths, target_lengths = self._next_window(rows)
@@ -173,7 +174,7 @@ class TokenBudgetStream(IterableDataset[list[dict[str, Any]]]):
                 yield [window[index] for index in batch]
 
     def _rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows of this rank again and again."""
+        """Yields the rows of this rank, again and again."""
         while True:
             is_empty = True
             for number, row in enumerate(self._stream):
@@ -193,7 +194,7 @@ class TokenBudgetStream(IterableDataset[list[dict[str, Any]]]):
                 )
 
     def _next_window(self, rows: Iterator[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[int], list[int]]:
-        """Return the rows of the next window, with the lengths of their sources and targets."""
+        """Returns the rows of the next window, and the lengths of their sources and of their targets."""
         window: list[dict[str, Any]] = []
         lengths: tuple[list[int], list[int]] = ([], [])
         num_tokens = 0
@@ -211,8 +212,8 @@ class TokenBudgetStream(IterableDataset[list[dict[str, Any]]]):
         return num_pairs >= 10_000 and num_tokens >= 50 * self.tokens_per_batch
 
 
-def _cut(lengths: "NDArray[np.int64]", tokens_per_batch: int, num_ranks: int) -> list[int]:
-    """Return the sizes of the fewest slots that fit the budget and are a multiple of `num_ranks`; `lengths` ascend."""
+def _slot_sizes(lengths: "NDArray[np.int64]", tokens_per_batch: int, num_ranks: int) -> list[int]:
+    """Returns the sizes of the slots: as few as fit the budget, in a multiple of `num_ranks`; `lengths` ascend."""
     sizes: list[int] = []
     start = 0
     while start < len(lengths):

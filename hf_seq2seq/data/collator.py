@@ -1,4 +1,4 @@
-"""Make a batch of tensors from tokenized pairs."""
+"""Makes batches of tensors from tokenized pairs."""
 
 import copy
 from dataclasses import dataclass
@@ -11,29 +11,29 @@ from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerBase
 
 @dataclass
 class Seq2SeqCollator(DataCollatorForSeq2Seq):
-    """Pad sources, targets and, given the model, the decoder's inputs; with BPE-dropout where asked.
+    """Pads sources, targets and, if it has the model, the decoder's inputs; optionally with BPE-dropout.
 
-    Takes the arguments of `DataCollatorForSeq2Seq` and pads as it does (labels with -100, `decoder_input_ids` from
-    `model.prepare_decoder_input_ids_from_labels`). What differs is what other columns do: those that the tokenizer
-    doesn't name as model inputs (`length`, texts) are left out instead of failing, and a batch without labels has no
-    entry for them instead of a None. The features stay as they are.
+    It takes the arguments of `DataCollatorForSeq2Seq` and pads as that does: labels with -100, and `decoder_input_ids`
+    by `model.prepare_decoder_input_ids_from_labels`. It differs in two points. Columns that are no inputs of the model
+    (`length`, texts) are left out, where the stock collator fails. A batch without labels has no entry `labels`, where
+    the stock one has None. The features are not changed.
 
-    With `bpe_dropout`, each side is cut into pieces anew, and each merge of two pieces is left out with that
-    probability (Provilkov et al. 2020, https://arxiv.org/abs/1910.13267, who mostly take 0.1), so that the model sees
-    each word in many forms:
+    With `bpe_dropout`, each side is tokenized again, and each merge of two pieces is left out with that probability
+    (Provilkov et al. 2020, https://arxiv.org/abs/1910.13267, who mostly use 0.1), so that the model sees each word in
+    many forms:
 
-    - It is meant for training data alone. `dataclasses.replace(collator, bpe_dropout=0.0)` is the one for evaluation.
-    - Where the tokenizer does not make a side's own tokens of its text again (of a truncated side, say), and where the
-      side would get longer than `tokenizer.model_max_length`, it keeps its tokens.
-    - Sides get longer, so that a batch by tokens may exceed its budget.
-    - The tokenizers library draws without a seed, so that two runs are not bit-identical. (Workers forked from a
-      process that has drawn itself go on from its state, and draw alike.)
+    - It is for training data alone. For evaluation use `dataclasses.replace(collator, bpe_dropout=0.0)`.
+    - A side keeps its tokens if its decoded text does not tokenize to the same tokens (a truncated side, for example),
+      or if it would become longer than `tokenizer.model_max_length`.
+    - Sides become longer, so a batch made by a token budget may exceed the budget.
+    - The tokenizers library draws without a seed, so two runs are not bit-identical. Workers that are forked from a
+      process that has already drawn continue from its state, and all draw the same.
 
     Args:
-        bpe_dropout: the probability that a merge is left out, at least 0 and below 1; 0 turns it off.
+        bpe_dropout: The probability that a merge is left out, at least 0 and below 1; 0 turns it off.
 
     Raises:
-        ValueError: if `bpe_dropout` is out of range, **or** is on for a tokenizer that is slow or not BPE.
+        ValueError: If `bpe_dropout` is out of range, or is not 0 for a tokenizer that is slow or not BPE.
     """
 
     bpe_dropout: float = 0.0
@@ -41,11 +41,11 @@ class Seq2SeqCollator(DataCollatorForSeq2Seq):
     def __post_init__(self) -> None:
         if not 0 <= self.bpe_dropout < 1:
             raise ValueError(f"`bpe_dropout` must be at least 0 and below 1, but is {self.bpe_dropout} instead.")
-        # No field, so that `dataclasses.replace` makes its own.
+        # Not a field, so that `dataclasses.replace` makes a new one.
         self._resegmenter = _Resegmenter(self.tokenizer, self.bpe_dropout) if self.bpe_dropout else None
 
     def __call__(self, features: list[dict[str, Any]], return_tensors: str | None = None) -> Any:
-        """Return a `BatchEncoding` of `input_ids`, `attention_mask`, `labels` and `decoder_input_ids`."""
+        """Returns a `BatchEncoding` of `input_ids`, `attention_mask`, `labels` and `decoder_input_ids`."""
         if self._resegmenter is not None:
             features = self._resegmenter(features)
         wanted = {*self.tokenizer.model_input_names, "labels"}
@@ -59,7 +59,7 @@ class Seq2SeqCollator(DataCollatorForSeq2Seq):
 
 
 class _Resegmenter:
-    """Cuts the texts of token ids into other pieces, with copies of the tokenizer of its own."""
+    """Tokenizes the texts of token ids again, with BPE-dropout, by copies of the tokenizer."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, dropout: float) -> None:
         model = tokenizer.backend_tokenizer.model if tokenizer.is_fast else None
@@ -69,14 +69,14 @@ class _Resegmenter:
                 f"`bpe_dropout` must be 0 for a tokenizer that is not a fast BPE tokenizer, but is {dropout} for a "
                 f"tokenizer that is {kind} instead. Leave it out, or train a tokenizer of kind 'bpe'."
             )
-        # Calls change a tokenizer's state, and the user's must stay as it is.
+        # Calls change a tokenizer's state, and the user's tokenizer must not change.
         self.exact: Any = copy.deepcopy(tokenizer)
         self.dropping: Any = copy.deepcopy(tokenizer)
         self.exact.backend_tokenizer.model.dropout = None
         self.dropping.backend_tokenizer.model.dropout = dropout
 
     def __call__(self, features: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the features' sides in other pieces; other columns, which would no longer fit, are left out."""
+        """Returns the features with other tokens, and without their other columns, which would no longer match."""
         sides = {"input_ids": "text"} | ({"labels": "text_target"} if features[0].get("labels") is not None else {})
         columns = [self._resegment([feature[side] for feature in features], sides[side]) for side in sides]
         return [dict(zip(sides, row, strict=True)) for row in zip(*columns, strict=True)]

@@ -1,6 +1,6 @@
-"""Leave out pairs that would teach a model little or something wrong, and tell how many.
+"""Drops pairs that would teach a model little or something wrong, and logs how many.
 
-`drop_pairs` is what the whole package drops pairs with, from a `Dataset` as from a stream (an `IterableDataset`).
+The whole package drops pairs by `drop_pairs`, from a `Dataset` as from a stream (an `IterableDataset`).
 """
 
 import logging
@@ -23,14 +23,15 @@ logger = logging.getLogger(__name__)
 Mask = NDArray[np.bool_]
 Counts = NDArray[np.int64]
 
-# Gives each pair of an Arrow table 0 to keep it, or else the number of the reason to drop it: 1, 2 ...
+# Returns for each pair of an Arrow table 0 to keep it, or the number of the reason to drop it: 1, 2 ...
 Judge = Callable[[Any], NDArray[np.int64]]
 
-# A batch that is not full shows the end of a stream. As this is a prime, a round number of pairs ends with such a one.
-# Small, since the datasets library gives each row a key made from those of all rows in its batch: larger is slower.
+# A batch with fewer pairs marks the end of a stream. The size is a prime, so that a stream of a round number of pairs
+# ends with such a batch; and small, since the datasets library makes the key of each row from the keys of all rows in
+# its batch, which takes longer for larger ones.
 STREAM_BATCH_SIZE = 199
 
-FIRST_REPORT = 10_000  # in pairs of a stream
+FIRST_REPORT = 10_000  # pairs of a stream before the first log message
 
 
 def filter_pairs(
@@ -42,27 +43,28 @@ def filter_pairs(
     drop_duplicates: bool = False,
     drop_identical: bool = False,
 ) -> "Dataset | IterableDataset":
-    """Drop pairs by rules, each of which is off by default.
+    """Drops pairs by rules, all of which are off by default.
 
-    The number of pairs that a rule drops is logged, if there are any. A pair that several rules would drop counts for
-    the first of these: length, ratio, identical sides, duplicates. A stream is filtered while it is read, and tells
-    its numbers when the pairs read pass 10,000, 100,000 and so on, and at its end (but not where it ends after a
-    multiple of 199 pairs, which looks like any other place).
+    The number of pairs that each rule drops is logged if it is not 0. A pair that several rules match counts for the
+    first of them: length, ratio, identical sides, duplicates.
+
+    A stream is filtered while it is read. It logs its numbers after 10,000 pairs, 100,000 and so on, and at its end,
+    except if the number of its pairs is a multiple of 199, since its end cannot be noticed then.
 
     Args:
-        dataset: pairs in the text columns "source" and "target", as `load_parallel` returns them.
-        min_characters: the fewest Unicode characters a side may have.
-        max_characters: the most Unicode characters a side may have.
-        max_length_ratio: the most that the longer side's characters divided by the shorter side's may be.
-        drop_duplicates: whether a pair is dropped that came before, with the same source and the same target. Not for
-            a stream.
-        drop_identical: whether a pair is dropped whose sides are the same but for white space around them.
+        dataset: Pairs in the text columns "source" and "target", as `load_parallel` returns them.
+        min_characters: The smallest number of Unicode characters of a side.
+        max_characters: The largest number of Unicode characters of a side.
+        max_length_ratio: The largest ratio of the longer side's characters to the shorter side's.
+        drop_duplicates: Whether to drop a pair if an earlier one has the same source and the same target. Not for a
+            stream.
+        drop_identical: Whether to drop a pair if its sides are the same, apart from white space around them.
 
     Returns:
-        The dataset or stream without those pairs.
+        The dataset or stream without the dropped pairs.
 
     Raises:
-        ValueError: if a value makes no sense, duplicates are to be dropped from a stream, **or** no pair is left (of a
+        ValueError: If a value is out of range, `drop_duplicates` is given for a stream, or no pair is left (in a
             stream, when its end is reached).
     """
     from datasets import IterableDataset
@@ -86,7 +88,7 @@ def filter_pairs(
 def _rules(
     min_characters: int | None, max_characters: int | None, max_length_ratio: float | None, drop_identical: bool
 ) -> dict[str, Callable[[Any, Any], Mask]]:
-    """Return the rules that are on: the reason to drop a pair, and what tells which pairs it holds for."""
+    """Returns the rules that are on: for each reason to drop a pair, a function that finds the pairs to drop."""
     lowest, highest = min_characters or 0, math.inf if max_characters is None else max_characters
     if lowest < 0:
         raise ValueError(f"`min_characters` must be at least 0, but is {min_characters} instead.")
@@ -124,7 +126,7 @@ def _has_unfit_ratio(source: Any, target: Any, max_ratio: float) -> Mask:
 
 
 def _lengths(source: Any, target: Any) -> NDArray[np.int64]:
-    """Return the numbers of Unicode characters: one row for the sources, one for the targets."""
+    """Returns the numbers of Unicode characters, shape (2, pairs): a row for the sources, one for the targets."""
     import pyarrow.compute as pc
 
     return np.array([pc.utf8_length(texts).to_numpy() for texts in (source, target)], dtype=np.int64)
@@ -139,7 +141,7 @@ def _is_identical(source: Any, target: Any) -> Mask:
 
 def _judge(rules: Sequence[Callable[[Any, Any], Mask]], table: Any) -> NDArray[np.int64]:
     verdicts = np.zeros(len(table), dtype=np.int64)
-    for number in range(len(rules), 0, -1):  # backwards, so that the first rule has the last word
+    for number in range(len(rules), 0, -1):  # backwards, so that the first rule that matches counts
         verdicts[rules[number - 1](table["source"], table["target"])] = number
     return verdicts
 
@@ -168,12 +170,13 @@ def _drop_duplicates(dataset: "Dataset") -> "Dataset":
 
 @dataclass
 class Tally:
-    """Counts what becomes of pairs and reports it.
+    """Counts the verdicts on pairs, and logs the counts.
 
     Args:
-        num_reasons: the number of reasons to drop (or change) a pair.
-        report: logs the counts: of the pairs kept as they are, then for each reason. Called only if there is a reason.
-        nothing_left: the message of the error where no pair was kept as it was; None if that is no error.
+        num_reasons: The number of reasons to drop (or change) a pair.
+        report: A function that logs the counts: first of the pairs that are kept unchanged, then of each reason. It is
+            called only if a pair was dropped or changed.
+        nothing_left: The message of the error if no pair is kept unchanged; None if that is not an error.
     """
 
     num_reasons: int
@@ -185,23 +188,27 @@ class Tally:
         self.counts = np.zeros(self.num_reasons + 1, dtype=np.int64)
 
     def add(self, verdicts: NDArray[np.int64]) -> None:
-        """Count the verdicts on some pairs."""
+        """Counts the verdicts on some pairs."""
         self.counts = self.counts + np.bincount(verdicts, minlength=len(self.counts))
 
     def finish(self) -> None:
-        """Report at the end of all pairs."""
+        """Reports the counts after the last pair.
+
+        Raises:
+            ValueError: If no pair is left, and that is an error.
+        """
         if self.nothing_left is not None and not self.counts[0]:
             raise ValueError(self.nothing_left)
         self.tell()
 
     def tell(self) -> None:
-        """Report the counts so far."""
+        """Reports the counts so far, if a pair was dropped or changed."""
         if self.counts[1:].any():
             self.report(self.counts)
 
     def add_of_stream(self, verdicts: NDArray[np.int64], indices: Sequence[int]) -> None:
-        """Count the verdicts on the next batch of a stream, and report where it is time; `indices` count its pairs."""
-        if indices[0] == 0:  # the stream is read from its start, perhaps anew
+        """Counts the verdicts on the next batch of a stream, given its pairs' indices, and reports now and then."""
+        if indices[0] == 0:  # the stream is read from its start, perhaps not for the first time
             self.__post_init__()
         before = int(self.counts.sum())
         self.add(verdicts)
@@ -213,14 +220,14 @@ class Tally:
 
 
 def drop_pairs(dataset: "Dataset | IterableDataset", judge: Judge, tally: Tally) -> "Dataset | IterableDataset":
-    """Drop the pairs to which `judge` gives a reason's number, at once or, from a stream, while it is read."""
+    """Drops the pairs to which `judge` gives a reason's number: of a dataset now, of a stream while it is read."""
     from datasets import IterableDataset
 
     if isinstance(dataset, IterableDataset):
         schema = dataset.features.arrow_schema
         keeps = partial(_keeps, judge=judge, tally=tally, schema=schema)
         return dataset.filter(keeps, with_indices=True, batched=True, batch_size=STREAM_BATCH_SIZE)
-    # Arrow does this fast enough to need no cache, and so the numbers are told in each run.
+    # Arrow is fast enough to do without a cache, so the counts are logged in each run.
     verdicts = [judge(table) for table in dataset.with_format("arrow").iter(batch_size=100_000)]
     is_kept = np.concatenate([np.zeros(0, dtype=np.int64), *verdicts]) == 0
     for batch in verdicts:

@@ -1,4 +1,4 @@
-"""Make one training set of several corpora."""
+"""Makes one training set of several corpora."""
 
 import logging
 import math
@@ -16,24 +16,24 @@ logger = logging.getLogger(__name__)
 def mix_corpora(
     corpora: "Sequence[Dataset | IterableDataset]", weights: Sequence[float] | None = None, *, seed: int = 0
 ) -> "Dataset | IterableDataset":
-    """Join corpora of pairs, either each pair once or by weights.
+    """Joins corpora of pairs: each pair once, or by weights.
 
-    With weights, the corpus of each pair is drawn anew, and a corpus gives its pairs in their order, again from the
-    start when it has given all. The mixture ends as soon as every corpus has given all of its pairs, whatever the
-    weights: a large corpus of little weight makes it long and repeats the others many times. The same seed gives the
-    same mixture; a stream has it in each pass.
+    With weights, a corpus is drawn at random for each pair of the mixture. A corpus gives its pairs in their order,
+    and starts again when it has given all. The mixture ends when every corpus has given all of its pairs, whatever the
+    weights are: a large corpus with a small weight makes the mixture long and repeats the other corpora many times.
+    The same seed gives the same mixture, and a stream gives the same mixture in each pass.
 
     Args:
-        corpora: the corpora, all of them datasets or all of them streams, with the same columns.
-        weights: the share of each corpus in the mixture, in any unit; None puts the corpora one after the other.
-        seed: the start of the random draws.
+        corpora: The corpora, either all datasets or all streams, with the same columns.
+        weights: The share of each corpus in the mixture, in any unit; None joins the corpora one after the other.
+        seed: The seed of the random draws.
 
     Returns:
-        The mixture, a dataset or a stream as the corpora are. One corpus comes back as it is.
+        The mixture: a dataset of datasets, a stream of streams. A single corpus is returned unchanged.
 
     Raises:
-        ValueError: if there is no corpus, datasets come with streams, **or** the weights are not as many positive
-            numbers as there are corpora.
+        ValueError: If there is no corpus, datasets and streams are mixed, or `weights` does not hold one positive
+            number for each corpus.
     """
     import datasets
 

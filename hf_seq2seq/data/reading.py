@@ -1,8 +1,8 @@
-"""Read lines and pairs of texts without losing, adding or shifting any.
+"""Reads lines and pairs of texts; no line is lost, added or shifted.
 
-Text, TSV, CSV and JSONL files all go through `read_lines`, so that one set of rules holds for them. The loaders of the
-datasets library are not used for these: its text loader ends a line at U+2028 and the like, its CSV loader at a lone
-carriage return, and its JSON loader turns a text such as "2025-03-03" into a time.
+Text, TSV, CSV and JSONL files are all read by `read_lines`, so that the same rules hold for them. The loaders of the
+datasets library are not used for these: its text loader ends a line at characters such as U+2028, its CSV loader at a
+lone carriage return, and its JSON loader turns a text such as "2025-03-03" into a time.
 """
 
 import codecs
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 GZIP_MAGIC = b"\x1f\x8b"
 
-# The mark of UTF-32 (little-endian) begins with that of UTF-16, so it is looked for first.
+# UTF-32 comes first, since its little-endian mark begins with that of UTF-16.
 FOREIGN_MARKS = {
     codecs.BOM_UTF32_LE: "UTF-32",
     codecs.BOM_UTF32_BE: "UTF-32",
@@ -36,27 +36,27 @@ FOREIGN_MARKS = {
     codecs.BOM_UTF16_BE: "UTF-16",
 }
 
-# Part of the key of cached pairs: raise it when the same file would give other pairs than before.
+# Part of the key of cached pairs. Raise it when a change of this file reads other pairs from the same files.
 READER_VERSION = 1
 
 PathLike = str | os.PathLike[str]
 
 
 def read_lines(path_or_stream: PathLike | BinaryIO) -> Iterator[str]:
-    """Yield the lines of a UTF-8 text file or binary stream, plain or gzipped, one at a time.
+    """Yields the lines of a UTF-8 text file or binary stream, plain or gzipped, one at a time.
 
-    Only LF and CRLF end a line: U+2028, U+0085, VT and FF are part of it. A byte-order mark at the start is skipped.
-    Two repairs are made, and their number is logged after the last line: a carriage return inside a line becomes a
-    space, and NUL characters are removed.
+    Only LF and CRLF end a line; U+2028, U+0085, VT and FF do not. A byte-order mark at the start is skipped. Two
+    repairs are made, and logged after the last line: a carriage return inside a line becomes a space, and NUL
+    characters are removed.
 
     Args:
-        path_or_stream: a file, which must not be empty, or an open binary stream such as `sys.stdin.buffer`, which may
-            be. What is gzipped is known by its first bytes, not by its name.
+        path_or_stream: A file that is not empty, or an open binary stream such as `sys.stdin.buffer`, which may be
+            empty. Gzip is recognised by the first bytes, not by the name.
 
     Raises:
-        FileNotFoundError: if there is no such file, **or**
-        IsADirectoryError: if the path is that of a folder, **or**
-        ValueError: if the file is empty, is not UTF-8, or is a gzip file cut short.
+        FileNotFoundError: If there is no such file.
+        IsADirectoryError: If the path is that of a folder.
+        ValueError: If the file is empty, is not UTF-8, or is an incomplete gzip file.
     """
     if not isinstance(path_or_stream, str | os.PathLike):
         stream: Any = path_or_stream
@@ -113,7 +113,7 @@ def _decode_lines(stream: Any, name: str) -> Iterator[str]:
 
 
 def _raw_lines(stream: Any, name: str) -> Iterator[bytes]:
-    """Yield the undecoded lines, unzipped and without the UTF-8 byte-order mark."""
+    """Yields the lines as bytes, decompressed and without the UTF-8 byte-order mark."""
     try:
         if stream.peek(2).startswith(GZIP_MAGIC):
             stream = gzip.GzipFile(fileobj=stream)
@@ -145,35 +145,35 @@ def load_parallel(
     target_column: str = "target",
     streaming: bool = False,
 ) -> "Dataset | IterableDataset":
-    """Load pairs of texts from any one of: two text files, one table, or a dataset.
+    """Loads pairs of texts from two text files, one table, or a dataset.
 
-    Pairs with a blank side are dropped, and their number is logged. Texts stay as they are but for the repairs of
-    `read_lines`, which concern text, TSV, CSV and JSONL files. What was read from a file is cached by the datasets
-    library; the file is read again, and its repairs are logged again, when its path, size or time of change differs.
+    Pairs with a blank side are dropped, and their number is logged. Texts are not changed, apart from the repairs of
+    `read_lines` in text, TSV, CSV and JSONL files. The datasets library caches the pairs of a file. The file is read
+    again, and its repairs are logged again, when its path, size or time of change differs.
 
-    With `streaming`, pairs are read when they are iterated over, each time anew, and nothing is cached. Repairs are
-    then logged, and errors in a file are raised, when that part of the file has been read; `filter_pairs` says when
-    the number of blank pairs is logged.
+    With `streaming`, pairs are read each time they are iterated over, and nothing is cached. Repairs are logged, and
+    errors in a file are raised, when that part of the file is read. The number of blank pairs is logged from time to
+    time, as `filter_pairs` does.
 
     Args:
-        source: a text file, plain or gzipped, with one text a line.
-        target: a text file with the counterpart of each line of `source` on the same line.
-        file: a TSV, CSV, JSONL (each also gzipped) or Parquet file. TSV cells are taken as they are, without quoting;
+        source: A text file, plain or gzipped, with one text a line.
+        target: A text file with the counterpart of each line of `source` on the same line.
+        file: A TSV, CSV, JSONL (each also gzipped) or Parquet file. Quotes in a TSV file have no special meaning, and
             a TSV file of two columns needs no header.
-        dataset_name: a folder made by `Dataset.save_to_disk`, or else a name for `datasets.load_dataset`.
-        dataset_config_name: the configuration of that dataset, such as "de-en", where it has several.
-        split: the split of that dataset.
-        source_column: the column of a table or dataset that holds the source texts; a dot leads into a nested column,
-            as in "translation.en".
-        target_column: the same for the target texts.
-        streaming: whether the pairs are to be read only while they are used, for corpora too large for the disk.
+        dataset_name: A folder that `Dataset.save_to_disk` wrote, or a name for `datasets.load_dataset`.
+        dataset_config_name: The configuration of that dataset, such as "de-en", if it has several.
+        split: The split of that dataset.
+        source_column: The column of a table or dataset with the source texts; a dot leads into a nested column, as in
+            "translation.en".
+        target_column: The column with the target texts, in the same form.
+        streaming: Whether to read the pairs only while they are used, for corpora too large for the disk.
 
     Returns:
-        A dataset with the text columns "source" and "target": with `streaming` an `IterableDataset`.
+        A dataset with the text columns "source" and "target"; with `streaming` an `IterableDataset`.
 
     Raises:
-        OSError: if a file does not exist or cannot be read, **or**
-        ValueError: if the arguments name no input or several, the two files differ in their number of lines, a row has
+        OSError: If a file does not exist or cannot be read.
+        ValueError: If the arguments name no input or several, the two files differ in their number of lines, a row has
             too few or too many cells, a column is missing or holds no text, or no pair is left.
     """
     kinds = [source is not None or target is not None, file is not None, dataset_name is not None]
@@ -188,7 +188,7 @@ def load_parallel(
         raise ValueError(f"`target_column` must differ from `source_column`, but both are {source_column!r}.")
     if source is not None and target is not None:
         name = f"{source} and {target}"
-        pairs = _generated(streaming, _read_text_pairs, [_check_file(source), _check_file(target)])
+        pairs = _pairs_of_files(streaming, _read_text_pairs, [_check_file(source), _check_file(target)])
     elif file is not None:
         name = str(file)
         pairs = _load_table(_check_file(file), source_column, target_column, streaming)
@@ -201,30 +201,30 @@ def load_parallel(
 PairReader = Callable[..., Iterator[dict[str, str]]]
 
 
-def _generated(
+def _pairs_of_files(
     streaming: bool, read_pairs: PairReader, files: list[Path], *columns: str
 ) -> "Dataset | IterableDataset":
-    """Return what `read_pairs(*files, *columns)` yields: a stream, or rows in the cache of the datasets library."""
+    """Returns the pairs that `read_pairs(*files, *columns)` yields: a stream, or a dataset that is cached on disk."""
     from datasets import Dataset, IterableDataset
     from datasets.exceptions import DatasetGenerationError
     from datasets.fingerprint import Hasher
 
-    read_some_pairs = partial(_read_some_pairs, read_pairs, files, columns)
+    read_pairs_of_files = partial(_read_at_least_one_pair, read_pairs, files, columns)
     if streaming:
-        return IterableDataset.from_generator(read_some_pairs, features=_text_features())
+        return IterableDataset.from_generator(read_pairs_of_files, features=_text_features())
     states = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     try:
         return Dataset.from_generator(
-            read_some_pairs,
+            read_pairs_of_files,
             features=_text_features(),
             fingerprint=Hasher.hash([READER_VERSION, read_pairs.__name__, states, columns]),
         )
     except DatasetGenerationError as error:
-        # The library wraps what a generator raises; it is the cause that names the file and the line.
+        # The library wraps the generator's error, which names the file and the line.
         raise (error.__cause__ or error) from None
 
 
-def _read_some_pairs(
+def _read_at_least_one_pair(
     read_pairs: PairReader, files: Sequence[Path], columns: Sequence[str]
 ) -> Iterator[dict[str, str]]:
     pairs = read_pairs(*files, *columns)
@@ -260,9 +260,9 @@ def _load_table(file: Path, source_column: str, target_column: str, streaming: b
 
     name = file.name.lower().removesuffix(".gz")
     if name.endswith((".tsv", ".csv")):
-        return _generated(streaming, _read_delimited_pairs, [file], source_column, target_column)
+        return _pairs_of_files(streaming, _read_delimited_pairs, [file], source_column, target_column)
     if name.endswith((".jsonl", ".json")):
-        return _generated(streaming, _read_json_pairs, [file], source_column, target_column)
+        return _pairs_of_files(streaming, _read_json_pairs, [file], source_column, target_column)
     if not name.endswith(".parquet"):
         raise ValueError(
             f"`file` must end in .tsv, .csv, .jsonl, .json (each also with .gz) or .parquet, but is {file} instead. "
@@ -277,7 +277,7 @@ def _load_table(file: Path, source_column: str, target_column: str, streaming: b
 
 
 def _read_delimited_pairs(file: Path, source_column: str, target_column: str) -> Iterator[dict[str, str]]:
-    """Yield the pairs of a TSV or CSV file."""
+    """Yields the pairs of a TSV or CSV file."""
     is_csv = file.name.lower().removesuffix(".gz").endswith(".csv")
     rows = _read_csv_rows(file) if is_csv else ((n, line.split("\t")) for n, line in enumerate(read_lines(file), 1))
     number, header = next(rows)
@@ -331,7 +331,7 @@ def _read_json_pairs(file: Path, source_column: str, target_column: str) -> Iter
 
 
 def _json_text(row: Any, column: str, place: str) -> str:
-    """Return the text at the dotted path `column`; null is a blank text."""
+    """Returns the text at the dotted path `column`; null is a blank text."""
     value = row
     for key in column.split("."):
         if not isinstance(value, dict) or key not in value:
@@ -374,7 +374,7 @@ def _load_dataset(
 def _select_columns(
     dataset: "Dataset | IterableDataset", source_column: str, target_column: str, name: str
 ) -> "Dataset | IterableDataset":
-    """Return the two columns, also nested ones, as "source" and "target"."""
+    """Returns the two columns, which may be nested, as "source" and "target"."""
     from datasets import Features, IterableDataset, Value
 
     from .filtering import STREAM_BATCH_SIZE
@@ -410,7 +410,7 @@ def _select_columns(
 
 
 def _pick_texts(batch: dict[str, list[Any]], columns: dict[str, str], name: str) -> dict[str, list[str | None]]:
-    """Return the texts at dotted paths of a stream's batch."""
+    """Returns the texts at dotted paths in a batch of a stream."""
     texts = {}
     for side, column in columns.items():
         outer, *path = [column] if column in batch else column.split(".")
@@ -425,7 +425,7 @@ def _pick_texts(batch: dict[str, list[Any]], columns: dict[str, str], name: str)
 
 
 def _drop_blank_pairs(pairs: "Dataset | IterableDataset", name: str) -> "Dataset | IterableDataset":
-    """Drop the pairs of which a side is null, empty or white space."""
+    """Drops the pairs that have a side that is null, empty or white space."""
     from .filtering import Tally, drop_pairs
 
     tally = Tally(
@@ -437,7 +437,7 @@ def _drop_blank_pairs(pairs: "Dataset | IterableDataset", name: str) -> "Dataset
 
 
 def _judge_blank(table: Any) -> Any:
-    """Return 1 for a blank source, 2 for a blank target and 3 where both are."""
+    """Returns for each pair 0 if both sides have text, 1 for a blank source, 2 for a blank target, and 3 for both."""
     import pyarrow.compute as pc
 
     source, target = (

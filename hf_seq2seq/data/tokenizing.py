@@ -1,4 +1,4 @@
-"""Turn pairs of texts into pairs of token ids."""
+"""Turns pairs of texts into pairs of token ids."""
 
 import json
 import logging
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Part of the key of cached tokens: raise it when the same pairs and tokenizer would give other rows than before.
+# Part of the key of cached tokens. Raise it when a change of this file makes other rows of the same pairs.
 TOKENS_VERSION = 2
 
-# Simple attributes of a tokenizer that do not decide the ids, since nothing is cut or padded. All others count, such
-# as the languages of a multilingual tokenizer.
+# Attributes of a tokenizer that do not change the ids, since nothing is cut or padded here. All other simple
+# attributes are part of the key, such as the languages of a multilingual tokenizer.
 ATTRIBUTES_WITHOUT_INFLUENCE = {
     *("name_or_path", "verbose", "backend", "chat_template", "response_template", "_processor_class"),
     *("model_max_length", "padding_side", "truncation_side", "_pad_token_type_id"),
@@ -38,21 +38,24 @@ def tokenize_pairs(
     over_long: Literal["drop", "truncate"] = "drop",
     num_proc: int | None = None,
 ) -> Dataset | IterableDataset:
-    """Tokenize a dataset of pairs, as `load_parallel` returns it.
+    """Tokenizes a dataset of pairs, as `load_parallel` returns it.
 
-    The result is cached by the datasets library, under a key made from the pairs and what the tokenizer does. So a
-    tokenizer that was just trained and the same one loaded from its folder find the same rows (a slow tokenizer, in
-    plain Python, only if the library's own key says so).
+    The datasets library caches the result under a key made of the pairs and of all that the tokenizer does, so a
+    tokenizer that was just trained and the same one loaded from its folder find the same rows. For a slow tokenizer,
+    written in Python, the library makes the key itself, and it may differ.
 
-    A stream is tokenized while it is read, is not cached, and tells its numbers as `filter_pairs` says.
+    A stream is tokenized while it is read, and is not cached. It logs its numbers from time to time, as `filter_pairs`
+    does.
 
     Args:
-        dataset: pairs in the text columns "source" and "target".
-        tokenizer: what ends each text with the end-of-sentence token; `text_target` is used for the targets.
-        max_length: the most tokens a side may have, the end-of-sentence token among them.
-        over_long: what becomes of a pair with a longer side: "drop" leaves the pair out, "truncate" cuts the side to
-            `max_length` tokens, of which the last is still the end-of-sentence token. Their number is logged.
-        num_proc: the number of processes; None is one, which the tokenizers library already fills with threads. Not
+        dataset: Pairs in the text columns "source" and "target".
+        tokenizer: A tokenizer that ends each text with the end-of-sentence token. It gets the targets as
+            `text_target`.
+        max_length: The largest number of tokens of a side, with the end-of-sentence token.
+        over_long: What happens to a pair with a longer side: "drop" leaves the pair out, "truncate" cuts the side to
+            `max_length` tokens, of which the last is still the end-of-sentence token. The number of such pairs is
+            logged.
+        num_proc: The number of processes; None is one, which the tokenizers library already fills with threads. Not
             for a stream.
 
     Returns:
@@ -60,8 +63,8 @@ def tokenize_pairs(
         columns "source_length", "target_length" and "length" (the longer side's).
 
     Raises:
-        ValueError: if `max_length` or `over_long` has no such meaning, `num_proc` is given for a stream, **or** if all
-            pairs are over-long and dropped (of a stream, when its end is reached).
+        ValueError: If `max_length` or `over_long` is not valid, `num_proc` is given for a stream, or all pairs are too
+            long and dropped (in a stream, when its end is reached).
     """
     if max_length < 2:
         raise ValueError(

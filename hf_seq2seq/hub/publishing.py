@@ -1,4 +1,4 @@
-"""Upload a model to the Hub, as `saving` saves it."""
+"""Uploads a model to the Hub, as `saving` saves it."""
 
 import shutil
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Save a model as it is published: its files, the code that loads them, and a model card."""
+"""Saves a model as it is published: its files, the code that loads them, and a model card."""
 
 from dataclasses import replace
 from pathlib import Path

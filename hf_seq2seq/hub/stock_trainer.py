@@ -1,4 +1,4 @@
-"""Make a trainer of transformers publish as this package's own trainer does."""
+"""Makes a trainer of transformers publish as this package's own trainer does."""
 
 from pathlib import Path
 from typing import Any
