@@ -1,6 +1,7 @@
-"""Load a model or a tokenizer from a folder or the Hub, in one place, with errors that name what is wrong.
+"""Loads a model or a tokenizer from a folder or the Hub, with errors that name the file and the way out.
 
-Only safetensors files are read, since a pickle file can run code, and code that travels with a model is never run.
+Weights are read from safetensors files alone, since a pickle file can run code. The Python code that may come with a
+model is never run.
 """
 
 import json
@@ -26,13 +27,18 @@ logger = logging.getLogger(__name__)
 
 PathLike = str | os.PathLike[str]
 
-# Fields of a config that may name code on the Hub.
-_NAMES_OF_CODE = {"attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation"}
+# Fields of a config that may name code on the Hub. They are not read.
+_FIELDS_THAT_NAME_CODE = {
+    "attn_implementation",
+    "_attn_implementation",
+    "experts_implementation",
+    "_experts_implementation",
+}
 
-_WEIGHTS = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)  # one file, or the table of contents of several
-_ADAPTER = "adapter_config.json"  # of PEFT
+_WEIGHTS_FILES = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)  # one file, or the table of contents of several
+_ADAPTER_FILE = "adapter_config.json"  # of PEFT
 
-# How weights in a pickle file, which can run code, become safetensors: torch reads nothing but tensors here.
+# This turns a pickle file into safetensors safely: `from_pretrained` lets torch read nothing but tensors from it.
 _WAY_TO_CONVERT = (
     "Weights in pickle files (.bin, .pt) are not read, since those can run code. Turn a pytorch_model.bin that you "
     "trust into safetensors once, with `from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration as Model; "
@@ -48,11 +54,11 @@ def load_model(
     revision: str | None = None,
     **config_overrides: Any,
 ) -> Seq2SeqTransformerForConditionalGeneration:
-    """Load a model that `save_pretrained` wrote, with every weight in its place.
+    """Loads a model that `save_pretrained` wrote, and checks that no weight is missing or left over.
 
     Args:
         path_or_repo: A folder, or the name of a repository on the Hub.
-        dtype: The type of the weights, such as "bfloat16"; by default the one they were saved in.
+        dtype: The type of the weights, such as "bfloat16"; by default the type in the files.
         revision: Branch, tag or commit of a repository; by default "main".
         **config_overrides: Fields of the config to change, such as `dropout`.
 
@@ -60,12 +66,12 @@ def load_model(
         The model, in evaluation mode.
 
     Raises:
-        OSError: If there is no such folder or repository, or a file of it is missing, **or**
-        ValueError: If it holds another kind of model, a file is damaged, the weights do not fit the config, or a
-            folder is given a revision.
+        OSError: If there is no such folder or repository, or one of its files is missing.
+        ValueError: If it holds another kind of model, a file is damaged, the weights do not match the config, or
+            `revision` is given for a folder.
     """
     _check_place(path_or_repo, revision)
-    fields = _load_config_fields(path_or_repo, revision) | config_overrides
+    fields = _read_config_fields(path_or_repo, revision) | config_overrides
     loaded: Any
     try:
         config = Seq2SeqTransformerConfig.from_dict(fields)
@@ -89,24 +95,24 @@ def load_model(
     except RuntimeError as error:
         if "mismatched" not in str(error):
             raise
-        # from_pretrained has logged which weights.
+        # from_pretrained has logged the names of these weights.
         raise ValueError(
             f"The weights of `{path_or_repo}` must have the sizes that its config.json says, but some differ. Use the "
             "config.json that was saved with them."
         ) from error
     model, report = loaded
     _check_generation_config(path_or_repo)
-    lost = sorted(report["missing_keys"] | report["unexpected_keys"])
-    if lost:
+    unmatched = sorted(report["missing_keys"] | report["unexpected_keys"])
+    if unmatched:
         raise ValueError(
-            f"The weights of `{path_or_repo}` must be those that its config.json describes, but {len(lost)} are "
-            f"missing or left over, `{lost[0]}` among them. Use the config.json that was saved with them."
+            f"The weights of `{path_or_repo}` must be those that its config.json describes, but {len(unmatched)} are "
+            f"missing or left over, `{unmatched[0]}` among them. Use the config.json that was saved with them."
         )
     return model  # type: ignore[no-any-return]
 
 
 def load_tokenizer(path_or_repo: PathLike, *, revision: str | None = None) -> PreTrainedTokenizerBase:
-    """Load a tokenizer.
+    """Loads a tokenizer.
 
     Args:
         path_or_repo: A folder, or the name of a repository on the Hub.
@@ -116,21 +122,21 @@ def load_tokenizer(path_or_repo: PathLike, *, revision: str | None = None) -> Pr
         The tokenizer, which has a `pad_token` and an `eos_token`.
 
     Raises:
-        OSError: If there is no such folder or repository, **or**
-        ValueError: If it holds no tokenizer, a file is damaged, one of the two tokens is not defined, or a folder is
-            given a revision.
+        OSError: If there is no such folder or repository.
+        ValueError: If it holds no tokenizer, a file is damaged, the tokenizer has no `pad_token` or no `eos_token`, or
+            `revision` is given for a folder.
     """
     _check_place(path_or_repo, revision)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path_or_repo, trust_remote_code=False, revision=revision or "main")
     except Exception as error:  # the tokenizers library raises bare exceptions for damaged files
         if not Path(path_or_repo).is_dir():
-            raise _no_such_place(path_or_repo, "tokenizer", revision, error) from error
+            raise not_found(path_or_repo, "tokenizer", error, revision) from error
         raise ValueError(
             f"`{path_or_repo}` must hold the files of a tokenizer (tokenizer.json and tokenizer_config.json), but "
             f"they are missing or damaged ({_first_line(error)}). Save the tokenizer there with `save_pretrained`."
         ) from error
-    tokenizer.init_kwargs.pop("auto_map", None)  # or where it is saved again it would refer to code that is not there
+    tokenizer.init_kwargs.pop("auto_map", None)  # it names code, which is not copied where the tokenizer is saved
     for name in ("pad_token", "eos_token"):
         if getattr(tokenizer, name) is None:
             raise ValueError(
@@ -141,9 +147,11 @@ def load_tokenizer(path_or_repo: PathLike, *, revision: str | None = None) -> Pr
 
 
 def _check_place(path_or_repo: PathLike, revision: str | None) -> None:
-    """Raises OSError for what can be no folder and no repository, which the Hub would be asked for again and again.
+    """Checks what can be checked without the Hub, which would be asked several times for a wrong name.
 
-    Raises ValueError if a folder, which has none, is given a revision.
+    Raises:
+        OSError: If the path is that of a file, or can only be that of a folder and there is none.
+        ValueError: If `revision` is given for a folder.
     """
     if Path(path_or_repo).is_file():
         raise NotADirectoryError(
@@ -158,29 +166,34 @@ def _check_place(path_or_repo: PathLike, revision: str | None) -> None:
         )
 
 
-def _load_config_fields(path_or_repo: PathLike, revision: str | None) -> dict[str, Any]:
-    """Read config.json and check that the folder can be loaded by us."""
+def _check_folder(folder: Path) -> None:
+    """Raises FileNotFoundError if a folder has no config.json or no weights."""
+    if (folder / "config.json").exists() and any((folder / name).exists() for name in _WEIGHTS_FILES):
+        return
+    if (folder / "model.bin").exists() and list(folder.glob("*_vocabulary.json")):
+        raise FileNotFoundError(
+            f"`{folder}` must be a model's folder for the backend torch, but is an export for CTranslate2. Run it "
+            "with `--backend ctranslate2`."
+        )
+    found = sorted(path.name for path in folder.iterdir())
+    raise FileNotFoundError(
+        f"`{folder}` must be a model's folder, with config.json and model.safetensors, but holds "
+        f"{', '.join(found[:5]) or 'nothing'}{', ...' if len(found) > 5 else ''} instead. Name a folder that "
+        f"`hf-seq2seq train` or `save_pretrained` wrote. {_WAY_TO_CONVERT.format(path=str(folder))}"
+    )
+
+
+def _read_config_fields(path_or_repo: PathLike, revision: str | None) -> dict[str, Any]:
+    """Returns the fields of config.json, after a check that they describe a model of this package."""
     folder = Path(path_or_repo)
     if folder.is_dir():
-        is_whole = (folder / "config.json").exists() and any((folder / name).exists() for name in _WEIGHTS)
-        if not is_whole and (folder / "model.bin").exists() and list(folder.glob("*_vocabulary.json")):
-            raise FileNotFoundError(
-                f"`{path_or_repo}` must be a model's folder for the backend torch, but is an export for CTranslate2. "
-                "Run it with `--backend ctranslate2`."
-            )
-        if not is_whole:
-            found = sorted(path.name for path in folder.iterdir())
-            raise FileNotFoundError(
-                f"`{path_or_repo}` must be a model's folder, with config.json and model.safetensors, but holds "
-                f"{', '.join(found[:5]) or 'nothing'}{', ...' if len(found) > 5 else ''} instead. Name a folder that "
-                f"`hf-seq2seq train` or `save_pretrained` wrote. {_WAY_TO_CONVERT.format(path=str(path_or_repo))}"
-            )
+        _check_folder(folder)
     try:
         fields, _ = PreTrainedConfig.get_config_dict(path_or_repo, revision=revision)
     except OSError as error:
         if folder.is_dir():
             raise ValueError(f"`{folder / 'config.json'}` must be JSON, but is not: {_first_line(error)}") from error
-        raise _no_such_place(path_or_repo, "model", revision, error) from error
+        raise not_found(path_or_repo, "model", error, revision) from error
     if not isinstance(fields, dict):
         raise ValueError(f"The config.json of `{path_or_repo}` must be a JSON object, but is {fields!r} instead.")
     model_type = fields.get("model_type")
@@ -192,28 +205,32 @@ def _load_config_fields(path_or_repo: PathLike, revision: str | None) -> dict[st
     if fields.get("quantization_config") is not None:
         raise ValueError(
             f"The config.json of `{path_or_repo}` must have no `quantization_config`, but has one. Quantized weights "
-            "are not read here: take the model that they were made of, or export that with `hf-seq2seq export`."
+            "are not read here: load the model that they were made from, or export that with `hf-seq2seq export`."
         )
-    # Which kernels compute is for whoever runs the model to say.
-    return {name: value for name, value in fields.items() if name not in _NAMES_OF_CODE}
+    # The user chooses the implementation of attention, not the file.
+    return {name: value for name, value in fields.items() if name not in _FIELDS_THAT_NAME_CODE}
 
 
 def _check_weights(path_or_repo: PathLike, revision: str | None) -> None:
-    """Gets the weights, and checks that they are safetensors, and the model's own.
+    """Downloads the weights, if they are on the Hub, and checks that they are safetensors and the model's own.
 
-    Where PEFT is installed, transformers would take an adapter, and the model that it was made for, in their place.
-    Where a repository has none, transformers would ask a service on the Hub to convert a pickle file, and load what
-    that makes; and it would read pickle files that the table of contents names.
+    Without this check, transformers would do three things: with PEFT installed, load an adapter, and the model that it
+    was made for, in place of the weights; ask a service on the Hub to convert the pickle file of a repository without
+    safetensors, and load the result; and read the pickle files that a table of contents names.
+
+    Raises:
+        OSError: If there are no weights in safetensors files.
+        ValueError: If there is an adapter, or the table of contents is damaged or names other files.
     """
     options: Any = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
     try:
-        one, index, adapter = (cached_file(path_or_repo, name, **options) for name in (*_WEIGHTS, _ADAPTER))
+        one, index, adapter = (cached_file(path_or_repo, name, **options) for name in (*_WEIGHTS_FILES, _ADAPTER_FILE))
     except OSError as error:
-        raise _no_such_place(path_or_repo, "model", revision, error) from error
+        raise not_found(path_or_repo, "model", error, revision) from error
     if adapter is not None:
         raise ValueError(
-            f"`{path_or_repo}` must be a whole model, but holds an adapter too ({_ADAPTER}). Merge it into the model "
-            "(`merge_and_unload` of peft), and save that in a folder of its own."
+            f"`{path_or_repo}` must be a whole model, but holds an adapter too ({_ADAPTER_FILE}). Merge it into the "
+            "model (`merge_and_unload` of peft), and save that in a folder of its own."
         )
     if one is not None:
         return
@@ -229,16 +246,16 @@ def _check_weights(path_or_repo: PathLike, revision: str | None) -> None:
             f"The {SAFE_WEIGHTS_INDEX_NAME} of `{path_or_repo}` must tell which file holds which weight, but is "
             f"damaged ({_first_line(error)}). Copy it again."
         ) from error
-    foreign = sorted(str(name) for name in names if not str(name).endswith(".safetensors"))
-    if foreign:
+    others = sorted(str(name) for name in names if not str(name).endswith(".safetensors"))
+    if others:
         raise ValueError(
             f"The {SAFE_WEIGHTS_INDEX_NAME} of `{path_or_repo}` must name safetensors files alone, but names "
-            f"{foreign[0]!r}, which is not read. Ask whoever made it for another."
+            f"{others[0]!r}, which is not read. Ask whoever made it for another."
         )
 
 
 def _check_generation_config(path_or_repo: PathLike) -> None:
-    """Refuses a damaged generation_config.json, which from_pretrained would replace in silence."""
+    """Raises ValueError for a damaged generation_config.json, which from_pretrained would silently replace."""
     path = Path(path_or_repo) / "generation_config.json"
     if path.exists():
         try:
@@ -247,7 +264,15 @@ def _check_generation_config(path_or_repo: PathLike) -> None:
             raise ValueError(f"`{path}` must be valid, but is not: {_first_line(error)}") from error
 
 
-def _no_such_place(path_or_repo: PathLike, kind: str, revision: str | None, error: Exception) -> OSError:
+def not_found(path_or_repo: PathLike, kind: str, error: Exception, revision: str | None = None) -> FileNotFoundError:
+    """Returns the error for a name that is no folder, and that the Hub did not give.
+
+    Args:
+        path_or_repo: The name.
+        kind: What was looked for, such as "model".
+        error: The error of the Hub's client.
+        revision: Branch, tag or commit that was asked for.
+    """
     at_revision = "" if revision is None else f" at revision {revision!r}"
     return FileNotFoundError(
         f"`{path_or_repo}` must be the folder of a {kind}, or the name of a repository on the Hub, but is no folder, "
@@ -256,7 +281,7 @@ def _no_such_place(path_or_repo: PathLike, kind: str, revision: str | None, erro
 
 
 def _explain(error: BaseException) -> str:
-    """Says why the Hub did not give something, and what to do, by what its client raised first."""
+    """Returns why the Hub did not give something, and what to do, by the first error that its client raised."""
     causes = list(_causes(error))
     statuses = [cause.response.status_code for cause in causes if isinstance(cause, HfHubHTTPError)]
     status = statuses[-1] if statuses else None

@@ -1,11 +1,11 @@
-"""Train a tokenizer on raw text: a stock `PreTrainedTokenizerFast`, whose saved folder loads without this package.
+"""Trains a tokenizer on raw text: a stock `PreTrainedTokenizerFast`, whose saved folder loads without this package.
 
 Source and target share one tokenizer, as in Vaswani et al. (2017), section 5.1, and each text is encoded as
-`pieces </s>`. What goes in comes out: no text is normalized, and with the byte-level kinds (bpe, unigram) every text
-can be encoded, so that `<unk>` never appears and `decode(encode(text), skip_special_tokens=True) == text`.
+`pieces </s>`. No text is normalized. With the byte-level kinds (bpe, unigram) every text can be encoded: `<unk>` never
+appears, and `decode(encode(text), skip_special_tokens=True) == text`.
 
-A text cannot put a control token into a sequence: a literal "</s>" in it is cut into ordinary pieces like any other
-text (`split_special_tokens`), and no piece of the vocabulary is ever trained to spell one.
+A text cannot put a control token into a sequence. A literal "</s>" in a text is cut into ordinary pieces like any
+other text (`split_special_tokens`), and no piece of the vocabulary spells a control token.
 """
 
 import json
@@ -28,23 +28,25 @@ Kind = Literal["bpe", "unigram", "char", "word"]
 
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")  # ids 0 to 3
 
-# The "<" of a special token's spelling. A cut behind it keeps every piece and every word from being spelt like one.
+# Matches the "<" of a text that spells a special token. Text is cut behind it, so that no piece and no word can spell
+# a special token.
 SPELT_SPECIAL = "<(?=(?:" + "|".join(token[1:] for token in SPECIAL_TOKENS) + "){end})"
 
-# What a piece may not reach across. Common to both kinds: the one space before something belongs to it, other white
-# space stands for itself, and each digit does too, so that an unseen number is as easy to copy as a seen one.
+# The parts into which a text is cut before pieces are made; a piece never spans two parts. In both kinds a single
+# space belongs to the part that follows it. Other white space is a part by itself, and so is each digit, so that a
+# number that was not in the training text is as easy to copy as one that was.
 BORDERS = {
-    # Words are letters with their combining marks (accents written apart, vowel signs of Hindi) and with apostrophes
-    # between letters, so that the data decides whether "don't" or "l'" is a piece. Apart from them go runs of anything
-    # else: punctuation, symbols, emoji with their joiners and variation selectors.
+    # A word is letters with their combining marks (separate accents, vowel signs of Hindi) and with apostrophes
+    # between letters, so that the data decides whether "don't" or "l'" is a piece. A run of anything else is a part by
+    # itself: punctuation, symbols, emoji with their joiners and variation selectors.
     "bpe": r" ?\p{L}[\p{L}\p{M}]*(?:['\u2019]\p{L}[\p{L}\p{M}]*)*| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
-    # Punctuation may join a word here, since this trainer considers only strings with two different continuations:
-    # cut off from it, a word that is no part of a longer one could not be a piece, however frequent. (On English and
-    # German that made texts 12 % longer.)
+    # Punctuation may be in one part with a word here, since this trainer considers only strings that are followed by
+    # at least two different characters. A part that ends with the word would keep a frequent word from becoming a
+    # piece, if no longer word contains it. (On English and German, that made texts 12 % longer.)
     "unigram": r" ?[^\s\p{N}]+| ?\p{N}|\s+(?!\S)|\s+",
 }
 
-# In characters. Training the byte-level kinds takes time quadratic in the length of a text without borders.
+# In characters. The time to train a byte-level kind is quadratic in the length of a part, and a text may be one part.
 LONGEST_TRAINING_LINE = 2000
 
 
@@ -56,30 +58,32 @@ def train_tokenizer(
     extra_tokens: Iterable[str] = (),
     model_max_length: int | None = None,
 ) -> PreTrainedTokenizerFast:
-    """Train a tokenizer; the same input gives the same tokenizer.
+    """Trains a tokenizer; the same input gives the same tokenizer.
 
-    The kinds:
+    The kinds of tokens:
 
-    - "bpe" (byte-pair encoding, the paper's choice) and "unigram", both on bytes: lossless, never `<unk>`.
-    - "char": a token for each Unicode character; lossless but for characters not trained on, which become `<unk>`.
-    - "word": a token for each word between white space (phonemes, glosses, commands); a word not trained on becomes
-      `<unk>`. Decoding joins with one space. A word that spells a special token is cut after its "<".
+    - "bpe" (byte-pair encoding, as in the paper) and "unigram", both of bytes: lossless, never `<unk>`.
+    - "char": a token for each Unicode character; lossless, except that characters that are not in the training text
+      become `<unk>`.
+    - "word": a token for each word between white space (phonemes, glosses, commands); a word that is not in the
+      training text becomes `<unk>`. Decoding joins words with one space. A word that spells a special token is cut
+      after its "<".
 
     Args:
         files_or_iterator: The training text: the path of a text file (or .gz), a list or tuple of such paths, or any
             other iterable, whose items are lines of text.
-        vocab_size: The size of the vocabulary with its special and extra tokens. Where the text does not support that
-            many, the vocabulary is smaller and a warning names both numbers.
-        kind: What a token is.
-        extra_tokens: Ordinary tokens, such as the language tag ">>de<<", that are never cut and are part of the text
-            that decoding gives back. They come last in the vocabulary.
-        model_max_length: The number of tokens, `</s>` included, to which `truncation=True` cuts.
+        vocab_size: The size of the vocabulary with its special and extra tokens. If the text supports fewer tokens,
+            the vocabulary is smaller and a warning names both numbers.
+        kind: The kind of tokens.
+        extra_tokens: Ordinary tokens, such as the language tag ">>de<<", that are never cut and that decoding keeps.
+            They come last in the vocabulary.
+        model_max_length: The number of tokens, `</s>` included, to which `truncation=True` cuts a text.
 
     Returns:
         The tokenizer, with `<pad>`, `<s>`, `</s>`, `<unk>` as tokens 0 to 3.
 
     Raises:
-        ValueError: If an argument is out of range, an extra token would not survive, or there is no text, **or**
+        ValueError: If an argument is out of range, decoding would change an extra token, or there is no text.
         OSError: If a file cannot be read.
     """
     if kind not in get_args(Kind):
@@ -111,7 +115,7 @@ def train_tokenizer(
 
 
 def _as_pretrained(tokenizer: Tokenizer, model_max_length: int | None) -> PreTrainedTokenizerFast:
-    """Wrap the trained tokenizer in transformers' class, with `</s>` after each text."""
+    """Returns the trained tokenizer in transformers' class, with `</s>` after each text."""
     pad_token, bos_token, eos_token, unk_token = SPECIAL_TOKENS
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"$A {eos_token}",
@@ -125,7 +129,7 @@ def _as_pretrained(tokenizer: Tokenizer, model_max_length: int | None) -> PreTra
         bos_token=bos_token,
         eos_token=eos_token,
         unk_token=unk_token,
-        # The default would read a "</s>" typed by a user as the control token, and decoding would then drop it.
+        # By default a "</s>" in a user's text would become the control token, and decoding would drop it.
         split_special_tokens=True,
         clean_up_tokenization_spaces=False,
         **limit,
@@ -144,7 +148,7 @@ def _checked_extra_tokens(extra_tokens: Iterable[str], tokenizer: Tokenizer) -> 
             raise ValueError(
                 f"`extra_tokens` must be neither blank nor a special token, but one is {token!r} instead."
             )
-        # A token all of whose characters stand for bytes in the byte-level alphabet would be decoded as those bytes.
+        # If all characters of a token stand for bytes in the byte-level alphabet, it is decoded as those bytes.
         decoded = tokenizer.decoder.decode([token]) if tokenizer.decoder else token
         if decoded != token:
             raise ValueError(
@@ -157,7 +161,11 @@ def _checked_extra_tokens(extra_tokens: Iterable[str], tokenizer: Tokenizer) -> 
 def _training_lines(
     files_or_iterator: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], extra_tokens: Sequence[str]
 ) -> Iterator[str]:
-    """Yield the text to train on, without extra tokens, as the model will get it; an error if there is none."""
+    """Returns the lines of text to train on, without the extra tokens.
+
+    Raises:
+        ValueError: If there is no text.
+    """
     lines: Iterable[str]
     if isinstance(files_or_iterator, str | os.PathLike):
         lines = _lines_of_files([files_or_iterator])
@@ -183,8 +191,8 @@ def _lines_of_files(paths: Sequence[str | os.PathLike[str]]) -> Iterator[str]:
 
 
 def _untrained_byte_level(kind: Kind) -> Tokenizer:
-    # Both models work on the 256 bytes, so that every text has pieces. (Unigram's own byte fallback would do that too,
-    # but could not tell the text "<0x41>" from a byte.)
+    # The alphabet of both models is the 256 bytes, so that every text has pieces. (Unigram's own byte fallback would
+    # do the same, but could not distinguish the text "<0x41>" from a byte.)
     tokenizer = Tokenizer(models.BPE() if kind == "bpe" else models.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -207,26 +215,28 @@ def _train_byte_level(tokenizer: Tokenizer, lines: Iterator[str], vocab_size: in
     size = LONGEST_TRAINING_LINE
     parts = (line[start : start + size] for line in lines for start in range(0, len(line), size))
     if isinstance(tokenizer.model, models.BPE):
-        # A piece seen once would teach the model nothing but that one place.
+        # A piece that occurs once would be learned from that one place alone.
         tokenizer.train_from_iterator(parts, trainers.BpeTrainer(min_frequency=2, **settings))
     else:
-        # The limit of a piece's length counts bytes here, and most letters of the world take two or three.
+        # The length of a piece is counted in bytes here, and most of the world's letters have two or three.
         trainer = trainers.UnigramTrainer(unk_token="<unk>", max_piece_length=32, **settings)
         tokenizer.train_from_iterator(parts, trainer)
         _make_reproducible(tokenizer)
 
 
 def _make_reproducible(tokenizer: Tokenizer) -> None:
-    """Remove from a Unigram model what depends on the order in which its trainer visited hash maps.
+    """Removes from a Unigram model what depends on the order in which its trainer visited hash maps.
 
-    That order differs from run to run. It leaves rounding noise in the scores, and numbers the bytes that training
-    found no use for: each of these gets the lowest score plus a multiple of 0.0001.
+    That order differs from run to run. It leaves rounding noise in the pieces' log-probabilities. And each byte that
+    training did not use gets the lowest log-probability plus a multiple of 0.0001, by its place in that order.
     """
-    vocab = [(piece, round(score, 4)) for piece, score in json.loads(tokenizer.to_str())["model"]["vocab"]]
+    vocab = [(piece, round(log_prob, 4)) for piece, log_prob in json.loads(tokenizer.to_str())["model"]["vocab"]]
     special, pieces = vocab[: len(SPECIAL_TOKENS)], vocab[len(SPECIAL_TOKENS) :]
-    lowest = min(score for _, score in pieces)
-    highest_numbered = lowest + 256 * 0.0001
-    pieces = [(piece, lowest if len(piece) == 1 and score <= highest_numbered else score) for piece, score in pieces]
+    lowest = min(log_prob for _, log_prob in pieces)
+    highest_unused = lowest + 256 * 0.0001
+    pieces = [
+        (piece, lowest if len(piece) == 1 and log_prob <= highest_unused else log_prob) for piece, log_prob in pieces
+    ]
     pieces.sort(key=lambda piece: (-piece[1], piece[0]))
     tokenizer.model = models.Unigram(special + pieces, unk_id=SPECIAL_TOKENS.index("<unk>"))
 
