@@ -1,4 +1,4 @@
-"""Attention maps of one head, of all heads of a layer or of their mean, and the soft alignment of a translation."""
+"""Attention maps of one head, of all heads of a layer, or of the mean of the heads; soft alignment of a translation."""
 
 import math
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Head = int | Literal["all", "mean"]
 
-# What the axes are: queries and keys of each stack.
+# The labels of the two axes, queries and keys, for each stack.
 AXES = {
     "encoder": ("source tokens that look", "source tokens looked at"),
     "decoder": ("target tokens that look", "target tokens looked at"),
@@ -30,17 +30,17 @@ AXES = {
 
 @dataclass(frozen=True)
 class AttentionMaps:
-    """How much each of T tokens attends to each of S tokens in one layer: N maps.
+    """N maps of one layer that tell how much each of T tokens attends to each of S tokens.
 
     Attributes:
         stack: "encoder", "decoder" or "cross".
         layer: The layer's number, from 1.
         num_layers: How many layers the stack has.
-        head: The head's number, from 1; "mean" is the mean of all heads, and "all" a map of each.
+        head: The head's number, from 1; "mean" for the mean of all heads, "all" for a map of each head.
         num_heads: How many heads the layer has.
-        query_tokens: The T tokens that look.
-        key_tokens: The S tokens that are looked at.
-        allowed: Which key each query may look at, shape (T, S); the weights of others are 0.
+        query_tokens: The T tokens that attend.
+        key_tokens: The S tokens that are attended to.
+        allowed: True where a query may attend to a key, shape (T, S); the weights are 0 elsewhere.
         weights: Shape (N, T, S), each row summing to 1.
     """
 
@@ -56,7 +56,7 @@ class AttentionMaps:
 
     @property
     def title(self) -> str:
-        """What the maps are, for people."""
+        """What the maps show, as a title."""
         which = {"all": f"all {self.num_heads} heads", "mean": f"mean of {self.num_heads} heads"}.get(
             str(self.head), f"head {self.head} of {self.num_heads}"
         )
@@ -65,14 +65,14 @@ class AttentionMaps:
 
 @dataclass(frozen=True)
 class SoftAlignment:
-    """Which source tokens each token of a translation came from.
+    """How much each token of a translation attended to each token of the source.
 
     Attributes:
         translation: The translation.
         source_tokens: The S tokens of the source.
         target_tokens: The T tokens of the translation.
         weights: Shape (T, S), each row summing to 1.
-        best: For each target token the number of the source token that it attended to most, from 0.
+        best: For each target token, the place (from 0) of the source token that it attended to most.
     """
 
     translation: str
@@ -85,13 +85,13 @@ class SoftAlignment:
 def attention_maps(
     trace: Trace, stack: Stack = "cross", layer: int | None = None, head: Head = "all"
 ) -> AttentionMaps:
-    """Return the attention weights of a layer.
+    """Returns the attention weights of a layer.
 
     Args:
-        trace: What `trace` returned for a pair of texts.
+        trace: The trace of a pair of texts.
         stack: "encoder" or "decoder" for self-attention, "cross" for the decoder's attention to the source.
         layer: The layer's number, from 1; by default the last.
-        head: The head's number, from 1; "all" for a map of each head, or "mean" for the mean of them.
+        head: The head's number, from 1; "all" for a map of each head, "mean" for the mean of the heads.
 
     Raises:
         ValueError: If there is no such stack, layer or head.
@@ -111,11 +111,11 @@ def attention_maps(
 
 
 def soft_alignment(tokenizer: PreTrainedTokenizerBase, hypothesis: Hypothesis) -> SoftAlignment:
-    """Return the soft alignment of a translation, which is its attention as `Hypothesis` says.
+    """Returns the soft alignment of a translation: the attention of a `Hypothesis`, with readable tokens.
 
     Args:
         tokenizer: The translator's tokenizer.
-        hypothesis: What `translator.hypotheses([text], attention=True)` found.
+        hypothesis: A hypothesis that `translator.hypotheses([text], attention=True)` returned.
 
     Raises:
         ValueError: If the hypothesis has no attention.
@@ -135,14 +135,18 @@ def soft_alignment(tokenizer: PreTrainedTokenizerBase, hypothesis: Hypothesis) -
 
 
 def check_head(head: object, num_heads: int, stack: Stack) -> None:
-    """Raises ValueError unless a layer has a head of that number."""
+    """Checks the number of a head.
+
+    Raises:
+        ValueError: If the layer has no head of that number.
+    """
     if not isinstance(head, int):
         raise ValueError(f"`head` must be a number from 1, or all, or mean, but is {head!r} instead.")
     check_number("head", head, num_heads, STACK_NAMES[stack])
 
 
 def draw_attention_maps(maps: AttentionMaps) -> "Figure":
-    """Draw attention maps as heat maps, side by side where they are several, with one scale of colours."""
+    """Draws attention maps as heat maps, side by side if there are several, with one scale of colours."""
     number = len(maps.weights)
     columns = math.ceil(math.sqrt(number))
     rows = -(-number // columns)
@@ -175,7 +179,7 @@ def draw_attention_maps(maps: AttentionMaps) -> "Figure":
 
 
 def draw_soft_alignment(alignment: SoftAlignment) -> "Figure":
-    """Draw a soft alignment as a heat map, with a ring around each target token's best source token."""
+    """Draws a soft alignment as a heat map, with a ring at the source token that each target token attended to most."""
     lettering = Lettering(alignment.source_tokens, alignment.target_tokens, [alignment.translation])
     figure = new_figure(*map_size(alignment.target_tokens, alignment.source_tokens))
     axes = figure.subplots()

@@ -1,4 +1,4 @@
-"""The tree of a beam search: every hypothesis that was kept at some step, and what became of it."""
+"""The tree of a beam search: all hypotheses that it kept at some step, and which of them finished."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Node:
-    """A hypothesis: the token that it ends in, after those of its parents.
+    """A hypothesis: a last token, after the tokens of its parents.
 
     Attributes:
-        parent: The number of the node before it in the list of all; None for the start token.
-        step: How many tokens it has, without the start token.
+        parent: The place in `BeamTree.nodes` of the hypothesis without the last token; None for the start token.
+        step: The number of its tokens, without the start token.
         token: Its last token.
-        log_prob: The natural logarithm of its last token's probability after those before.
-        sum_log_prob: The logarithm of the whole hypothesis' probability.
-        score: What finished hypotheses are ranked by: `sum_log_prob` divided by `step` to the power of the length
-            penalty; None for one that did not finish.
-        rank: Its place among the hypotheses that the search returned, from 1; None for others.
+        log_prob: The natural logarithm of the last token's probability, given the tokens before it.
+        sum_log_prob: The natural logarithm of the probability of the whole hypothesis.
+        score: The number that ranks finished hypotheses: `sum_log_prob` divided by `step` to the power of the length
+            penalty; None if the hypothesis did not finish.
+        rank: Its place among the hypotheses that the search returned, from 1; None if it was not returned.
     """
 
     parent: int | None
@@ -51,8 +51,8 @@ class BeamTree:
     Attributes:
         source: The text.
         translation: The best hypothesis.
-        beam_size: How many hypotheses were kept at each step.
-        length_penalty: The power of a hypothesis' length that its log-probability is divided by.
+        beam_size: The number of hypotheses kept at each step.
+        length_penalty: The exponent of the length by which a finished hypothesis' log-probability is divided.
         nodes: The hypotheses, each after its parent.
     """
 
@@ -63,7 +63,7 @@ class BeamTree:
     nodes: list[Node]
 
     def path(self, node: Node) -> list[Node]:
-        """Returns the nodes from the start token to a node."""
+        """Returns the nodes from the start token to a node, both included."""
         path = [node]
         while path[0].parent is not None:
             path.insert(0, self.nodes[path[0].parent])
@@ -71,7 +71,7 @@ class BeamTree:
 
     @property
     def best(self) -> Node:
-        """The end of the best hypothesis."""
+        """The node of the best hypothesis."""
         return next(node for node in self.nodes if node.rank == 1)
 
 
@@ -79,9 +79,9 @@ Ids = tuple[int, ...]
 
 
 class _RunningBeams(LogitsProcessor):  # type: ignore[misc, unused-ignore]
-    """Keeps at each step the hypotheses that go on, and the log-probabilities of what may follow each.
+    """Records at each step the unfinished hypotheses, and the log-probabilities of the tokens that may follow each.
 
-    `generate` calls it after its own processors, so that banned tokens have minus infinity.
+    `generate` calls it after its own processors, which set the log-probabilities of banned tokens to minus infinity.
     """
 
     def __init__(self) -> None:
@@ -94,9 +94,9 @@ class _RunningBeams(LogitsProcessor):  # type: ignore[misc, unused-ignore]
 
 
 class _FinishedBeams(StoppingCriteria):  # type: ignore[misc, unused-ignore]
-    """Keeps the hypotheses that finish: those among the best `beam_size` candidates of a step that end.
+    """Records the hypotheses that finish: the best `beam_size` candidates of a step, as far as they end.
 
-    `generate` hands it the candidates of each step, the best first; it never stops a search.
+    `generate` calls it with the candidates of each step, the best first. It never stops a search.
     """
 
     def __init__(self, beam_size: int, end_ids: set[int]) -> None:
@@ -117,14 +117,14 @@ def beam_tree(
     beam_size: int | None = None,
     length_penalty: float | None = None,
 ) -> BeamTree:
-    """Translate a text by `generate`'s own beam search and return its tree.
+    """Translates a text by the beam search of `generate`, and returns the tree of that search.
 
     Args:
-        model: The model; it stays as it is, and others may use it at the same time.
+        model: The model. It is not changed, and other threads may use it at the same time.
         tokenizer: Its tokenizer.
         text: The text.
-        beam_size: Hypotheses kept at each step, at least 2; by default the model's own.
-        length_penalty: As in `SearchOptions`; by default the model's own.
+        beam_size: The number of hypotheses kept at each step, at least 2; by default that of the model's settings.
+        length_penalty: As in `SearchOptions`; by default that of the model's settings.
 
     Raises:
         ValueError: If the text is blank, or an option is out of range.
@@ -142,8 +142,8 @@ def beam_tree(
     options["length_penalty"] = length_penalty
     ends = set(end_ids(model.generation_config))
     running, finished = _RunningBeams(), _FinishedBeams(beam_size, ends)
-    # The output has the hypotheses that are left at the end (`sequences`, the best first) and `beam_indices`, which
-    # tell their way alone; those that were given up on the way come from the two recorders.
+    # The output of `generate` tells only of the hypotheses that are left at the end (`sequences`, the best first). The
+    # two recorders tell of those that were given up before.
     output = run_search(
         model,
         tokenizer,
@@ -170,7 +170,14 @@ def beam_tree(
 def _make_nodes(
     following: list[dict[Ids, Tensor]], finished: list[Ids], returned: list[Ids], length_penalty: float
 ) -> dict[Ids, dict[str, Any]]:
-    """Returns the fields of each hypothesis' node but its token, parents first."""
+    """Returns for each hypothesis, parents first, the fields of its node, apart from its token.
+
+    Args:
+        following: For each step, the log-probabilities of the tokens that may follow each unfinished hypothesis.
+        finished: The hypotheses that finished at some step.
+        returned: The hypotheses that the search returned, the best first.
+        length_penalty: As in `BeamTree`.
+    """
     log_probs = {ids: after for of_step in following for ids, after in of_step.items()}
     ends = {*finished, *returned}
     paths = sorted(dict.fromkeys([*log_probs, *finished, *returned]), key=len)
@@ -191,7 +198,7 @@ def _make_nodes(
 
 
 def draw_beam_tree(tree: BeamTree) -> "Figure":
-    """Draw the tree of a beam search from the top down: a row for each step, in it the hypotheses by probability."""
+    """Draws the tree of a beam search from the top down: a row for each step, with the likeliest hypothesis at its left."""
     lettering = Lettering([node.token for node in tree.nodes])
     places = _places(tree)
     widest = max(x for x, _ in places) + 1
@@ -240,7 +247,7 @@ def _describe(node: Node) -> str:
 
 
 def _places(tree: BeamTree) -> list[tuple[int, int]]:
-    """Returns column and row of each node: those of a step side by side, the likeliest first."""
+    """Returns the column and the row of each node: a row for each step, in it the likeliest first."""
     steps: dict[int, list[int]] = {}
     for number, node in enumerate(tree.nodes):
         steps.setdefault(node.step, []).append(number)

@@ -1,4 +1,4 @@
-"""A greedy decode step by step, with the likeliest tokens of each step."""
+"""Greedy decoding step by step, with the likeliest tokens of each step."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -25,9 +25,9 @@ class Step:
 
     Attributes:
         token: The token that was chosen.
-        probability: The model's probability of it after those before it.
+        probability: The model's probability of that token, given the tokens before it.
         tokens: The likeliest tokens, the likeliest first.
-        probabilities: Theirs.
+        probabilities: The probability of each of these.
     """
 
     token: str
@@ -42,8 +42,8 @@ class GreedyDecode:
 
     Attributes:
         source: The text.
-        translation: What came out.
-        steps: One for each token, the end token among them.
+        translation: The translation.
+        steps: A step for each of its tokens, the end token included.
     """
 
     source: str
@@ -52,13 +52,13 @@ class GreedyDecode:
 
 
 def greedy_steps(model: Model, tokenizer: PreTrainedTokenizerBase, text: str, number: int = 5) -> GreedyDecode:
-    """Translate a text greedily and return the likeliest tokens of each step.
+    """Translates a text greedily, and returns the likeliest tokens of each step.
 
     Args:
-        model: The model; it stays as it is, and others may use it at the same time.
+        model: The model. It is not changed, and other threads may use it at the same time.
         tokenizer: Its tokenizer.
         text: The text.
-        number: How many tokens of each step.
+        number: The number of tokens to return for each step.
 
     Raises:
         ValueError: If the text is blank, or `number` is not positive.
@@ -67,7 +67,7 @@ def greedy_steps(model: Model, tokenizer: PreTrainedTokenizerBase, text: str, nu
     vocab_size = model.config.decoder_vocab_size or model.config.vocab_size
     if not 1 <= number <= vocab_size:
         raise ValueError(f"`number` must be at least 1 and at most {vocab_size}, but is {number} instead.")
-    # The logits are the model's own, while `scores` are those that banned tokens were taken out of.
+    # The logits are the model's own; in generate's `scores`, banned tokens have minus infinity.
     output = run_search(model, tokenizer, text, {"beam_size": 1}, output_logits=True)
     chosen: Ids = output.sequences[0, 1:].tolist()
     steps = []
@@ -86,7 +86,14 @@ def greedy_steps(model: Model, tokenizer: PreTrainedTokenizerBase, text: str, nu
 def run_search(
     model: Model, tokenizer: PreTrainedTokenizerBase, text: str, options: SearchOptions, **more: Any
 ) -> Any:
-    """Returns what `generate` tells of its search for the translation of one text, limited as `Translator` is.
+    """Returns the output of `generate` for one text, with the length limit of `Translator`.
+
+    Args:
+        model: The model. It is not changed.
+        tokenizer: Its tokenizer.
+        text: The text.
+        options: Options of the search.
+        **more: More arguments of `generate`.
 
     Raises:
         ValueError: If an option is out of range.
@@ -108,12 +115,12 @@ def run_search(
         )
 
 
-def _short(probability: float) -> str:
+def _format_probability(probability: float) -> str:
     return f"{probability:.3f}" if probability >= 0.0005 else "<0.001"
 
 
 def draw_greedy_steps(decode: GreedyDecode) -> "Figure":
-    """Draw a greedy decode as a table: a row for each step, and in it the likeliest tokens and their probabilities."""
+    """Draws a greedy decode as a table: a row for each step, with the likeliest tokens and their probabilities."""
     import numpy as np
 
     lettering = Lettering(*([step.token, *step.tokens] for step in decode.steps))
@@ -128,7 +135,7 @@ def draw_greedy_steps(decode: GreedyDecode) -> "Figure":
             axes.text(
                 column,
                 row,
-                lettering(f"{token}  {_short(probability)}"),
+                lettering(f"{token}  {_format_probability(probability)}"),
                 color="black" if probability > 0.6 else "white",
                 fontsize=9,
                 ha="center",

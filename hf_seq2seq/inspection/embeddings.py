@@ -1,4 +1,4 @@
-"""Tokens in the embedding space: the nearest ones of a token, and a plane on which chosen ones are spread out."""
+"""Tokens in the embedding space: the nearest neighbours of a token, and a projection of chosen tokens on a plane."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The tokens whose embeddings point most nearly where a token's does.
+    """The tokens whose embeddings have the largest cosine with a token's embedding.
 
     Attributes:
         token: The token.
-        side: Whose embeddings: "source" or "target".
-        tokens: Its neighbours, the nearest first.
-        cosines: The cosine of each with it.
+        side: "source" for embeddings of the encoder, "target" for those of the decoder.
+        tokens: The neighbours, the nearest first.
+        cosines: The cosine of each neighbour with the token.
     """
 
     token: str
@@ -39,13 +39,13 @@ class Neighbours:
 
 @dataclass(frozen=True)
 class Projection:
-    """The embeddings of N tokens on the plane in which they differ most.
+    """The embeddings of N tokens, projected on the plane in which they differ most.
 
     Attributes:
-        side: Whose embeddings: "source" or "target".
+        side: "source" for embeddings of the encoder, "target" for those of the decoder.
         tokens: The N tokens.
-        points: Shape (N, 2): their coordinates on the first two principal components.
-        explained: The share of their variance that each of the two has.
+        points: Their coordinates on the first two principal components, shape (N, 2).
+        explained: The share of the variance that each of the two components has.
     """
 
     side: Side
@@ -57,17 +57,17 @@ class Projection:
 def nearest_neighbours(
     model: Model, tokenizer: PreTrainedTokenizerBase, token: str, number: int = 10, side: Side = "source"
 ) -> Neighbours:
-    """Return the tokens nearest to one by the cosine of their embeddings.
+    """Returns the tokens nearest to a token, by the cosine of their embeddings.
 
     Args:
         model: The model.
         tokenizer: Its tokenizer.
-        token: A token of the vocabulary, or a word that is one; ␣ may stand for a space.
-        number: How many neighbours.
-        side: "source" for the encoder's embeddings, "target" for the decoder's; one table where they are shared.
+        token: A token of the vocabulary, or a word that is a single token; ␣ may stand for a space.
+        number: The number of neighbours.
+        side: "source" for the encoder's embeddings, "target" for the decoder's. They may be the same table.
 
     Raises:
-        ValueError: If there is no such token, or `number` is not positive.
+        ValueError: If there is no such token, or `number` is out of range.
     """
     table = _embeddings(model, tokenizer, side)
     highest = len(table) - 1
@@ -84,9 +84,9 @@ def nearest_neighbours(
 def project_tokens(
     model: Model, tokenizer: PreTrainedTokenizerBase, tokens: Sequence[str], side: Side = "source"
 ) -> Projection:
-    """Return the embeddings of some tokens, projected by principal component analysis.
+    """Returns the embeddings of some tokens, projected by principal component analysis.
 
-    The sign of a component, which the analysis leaves open, is that which makes its largest coefficient positive.
+    The analysis leaves the sign of a component open; here its largest coefficient is positive.
 
     Args:
         model: The model.
@@ -111,7 +111,7 @@ def project_tokens(
 
 
 def _embeddings(model: Model, tokenizer: PreTrainedTokenizerBase, side: Side) -> Tensor:
-    """Returns the embeddings, shape (V, D), up to the last row that is a token's."""
+    """Returns the table of embeddings, shape (V, D), up to the last row that belongs to a token."""
     check_side(side)
     table = model.get_input_embeddings() if side == "source" else model.get_decoder_input_embeddings()
     weight: Tensor = table.weight  # type: ignore[assignment]
@@ -129,7 +129,7 @@ def _find(tokenizer: PreTrainedTokenizerBase, token: str, side: Side, num_embedd
 
 
 def draw_neighbours(neighbours: Sequence[Neighbours]) -> "Figure":
-    """Draw the nearest neighbours of some tokens: bars of their cosines, a panel for each token."""
+    """Draws the nearest neighbours of some tokens: a panel for each token, with the cosines as bars."""
     columns = min(len(neighbours), 3)
     rows = -(-len(neighbours) // columns)
     lettering = Lettering(*([of_one.token, *of_one.tokens] for of_one in neighbours))
@@ -152,7 +152,7 @@ def draw_neighbours(neighbours: Sequence[Neighbours]) -> "Figure":
 
 
 def draw_projection(projection: Projection) -> "Figure":
-    """Draw tokens as points on the plane in which their embeddings differ most."""
+    """Draws tokens as points on the plane in which their embeddings differ most."""
     import matplotlib
 
     lettering = Lettering(projection.tokens)
@@ -171,9 +171,9 @@ def draw_projection(projection: Projection) -> "Figure":
 
 
 def _label_points(axes: "Axes", points: Tensor, labels: Sequence[str], lettering: Lettering) -> None:
-    """Write a label beside each point, where it hides as little of the others as can be."""
+    """Writes a label beside each point, at the side where it covers the least of points and other labels."""
     figure: Any = axes.figure
-    figure.draw_without_rendering()  # which settles where the axes are
+    figure.draw_without_rendering()  # computes the place of the axes
     dots = axes.transData.transform(points.tolist()) * 72 / figure.dpi  # in points of a printer
     taken = [(x - 3, y - 3, x + 3, y + 3) for x, y in dots]
     for (x, y), label, point in zip(dots, labels, points.tolist(), strict=True):
@@ -181,8 +181,8 @@ def _label_points(axes: "Axes", points: Tensor, labels: Sequence[str], lettering
         beside = [(left, low) for left in (5.0, -5.0 - width) for low in (-4.0, 4.0, -12.0, 14.0, -22.0)]
         offsets = [*beside, (-width / 2, 6.0), (-width / 2, -16.0)]
         boxes = [(x + left, y + low, x + left + width, y + low + height) for left, low in offsets]
-        hidden = [sum(_common_area(box, other) for other in taken) for box in boxes]
-        chosen = min(range(len(boxes)), key=hidden.__getitem__)
+        covered = [sum(_common_area(box, other) for other in taken) for box in boxes]
+        chosen = min(range(len(boxes)), key=covered.__getitem__)
         taken.append(boxes[chosen])
         axes.annotate(
             lettering(label),

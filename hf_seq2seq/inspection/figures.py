@@ -1,4 +1,4 @@
-"""What all pictures share: their file, their size, heat maps with tokens on the axes, and fonts for every script."""
+"""The common parts of all pictures: files, sizes, heat maps with tokens on the axes, and fonts for every script."""
 
 import json
 import logging
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ENDINGS = (".png", ".svg", ".json")
-COLOURS = "viridis"  # perceptually uniform, and told apart by the colour-blind
-FORBIDDEN = "#d9d9d9"  # cells that a mask forbids
+COLOURS = "viridis"  # perceptually uniform, and safe for colour-blind readers
+FORBIDDEN = "#d9d9d9"  # the colour of masked cells
 
 _CELL, _SMALL_CELL = 0.27, 0.17  # inches
-_LETTER = 0.085  # inches, of a letter at the labels' size
+_LETTER = 0.085  # inches, the width of a letter in a label
 
-# Beginnings of the files of fonts with many characters, which come before others that have a character too.
+# How the file names of fonts with many characters begin. These fonts are preferred to others.
 _PREFERRED_FONTS = ("notosans", "sourcehansans", "wqy", "pingfang", "msyh", "arialunicode")
 _UNDRAWABLE = "\u25a1"  # an empty square
 
 
 def check_output(output: PathLike) -> None:
-    """Checks, before anything is computed, that a picture or JSON file can be written.
+    """Checks that a picture or JSON file can be written, for callers that compute long before they write.
 
     Raises:
-        ValueError: If the ending is unknown, or there is no such folder, **or**
+        ValueError: If the ending of the name is unknown, or the folder does not exist.
         ImportError: If it is a picture, and matplotlib is not installed.
     """
     path = Path(output)
@@ -53,16 +53,16 @@ def check_output(output: PathLike) -> None:
 
 
 def write_view(view: Any, draw: Callable[[Any], "Figure"], output: PathLike) -> None:
-    """Write what a function of this package returned: its numbers as JSON, or a picture of them.
+    """Writes the numbers of a view as JSON, or a picture of them.
 
     Args:
-        view: The numbers.
+        view: The numbers, as a function of this package returned them.
         draw: The function that draws them.
-        output: The file; its ending says how: .png, .svg or .json.
+        output: The file. The ending of its name decides: .json for the numbers, .png or .svg for a picture.
 
     Raises:
-        ValueError: As `check_output` does.
-        ImportError: As `check_output` does.
+        ValueError: If the ending of the name is unknown, or the folder does not exist.
+        ImportError: If it is a picture, and matplotlib is not installed.
     """
     check_output(output)
     path = Path(output)
@@ -70,19 +70,19 @@ def write_view(view: Any, draw: Callable[[Any], "Figure"], output: PathLike) -> 
     if ending == ".json":
         path.write_text(as_json(view) + "\n", encoding="utf-8")
         return
-    written = BytesIO()  # a picture that fails leaves no half of a file
+    written = BytesIO()  # so that an error while drawing leaves no incomplete file
     draw(view).savefig(written, format=ending[1:], dpi=150)
     path.write_bytes(written.getvalue())
 
 
 def as_json(view: Any) -> str:
-    """Returns the numbers that a function of this package returned as JSON, tensors being nested lists."""
+    """Returns the numbers of a view as JSON, with tensors as nested lists."""
     plain = [asdict(item) for item in view] if isinstance(view, list) else asdict(view)
     return json.dumps(plain, ensure_ascii=False, default=Tensor.tolist)
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """Returns an empty figure of a size in inches, one that belongs to no window.
+    """Returns an empty figure without a window. The size is in inches.
 
     Raises:
         ImportError: If matplotlib is not installed.
@@ -97,9 +97,12 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 class Lettering:
-    """How the tokens of one figure are written: with fonts that have their characters.
+    """Chooses fonts that have the characters of a figure's tokens.
 
-    Characters that no font of the machine has become squares, and one warning names them.
+    A character that no font of this machine has is drawn as a square, and a warning names it.
+
+    Attributes:
+        style: Arguments for the functions of matplotlib that write text.
 
     Args:
         *texts: All tokens of the figure.
@@ -119,19 +122,19 @@ class Lettering:
             )
 
     def __call__(self, text: str) -> str:
-        """Returns a text without characters that cannot be drawn."""
+        """Returns a text with a square in place of each character that cannot be drawn."""
         return text.translate(self._squares)
 
 
 @cache
 def _find_fonts(characters: frozenset[str]) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Returns fonts that have the characters between them, matplotlib's own first, and characters that none has."""
+    """Returns fonts that together have the characters, matplotlib's own first, and the characters that no font has."""
     from matplotlib import font_manager
 
     missing = set(map(ord, characters)) - _characters_of(font_manager.findfont("DejaVu Sans"))
     families = ["DejaVu Sans"]
     if missing:
-        # Not the list that matplotlib keeps, which knows no font that was installed since it was made.
+        # The list that matplotlib keeps on disk lacks fonts that were installed later, so the folders are searched.
         for path in sorted(font_manager.findSystemFonts(), key=_by_preference):
             found = missing & _characters_of(path)
             if found:
@@ -161,7 +164,7 @@ def _characters_of(path: str) -> frozenset[int]:
 
 
 def map_size(rows: Sequence[str], columns: Sequence[str], *, is_small: bool = False) -> tuple[float, float]:
-    """Returns the width and height, in inches, that a heat map needs for its tokens to be read."""
+    """Returns the width and height in inches of a heat map whose tokens can be read."""
     cell = _SMALL_CELL if is_small else _CELL
     letter = _LETTER * (0.8 if is_small else 1)
     row_labels, column_labels = (letter * max(map(len, tokens), default=0) for tokens in (rows, columns))
@@ -181,20 +184,20 @@ def draw_heat_map(
     highest: float | None = None,
     allowed: Tensor | None = None,
 ) -> "AxesImage":
-    """Draw a matrix with a token at each row and column.
+    """Draws a matrix as a heat map, with a token at each row and column.
 
     Args:
-        axes: Where.
-        values: Shape (rows, columns).
+        axes: The axes to draw in.
+        values: The matrix, shape (rows, columns).
         rows: The tokens of the rows, from the top.
         columns: The tokens of the columns.
-        lettering: How they are written.
-        lowest: The value of the darkest colour; by default 0, and None for the lowest of the values.
-        highest: The value of the lightest colour; by default the highest of the values.
-        allowed: True for cells that are drawn; others are grey.
+        lettering: The fonts of the tokens.
+        lowest: The value of the darkest colour; None for the lowest value of the matrix.
+        highest: The value of the lightest colour; None for the highest value of the matrix.
+        allowed: True for the cells to draw, same shape; the others are grey.
 
     Returns:
-        The image, for a bar of colours.
+        The image, which `add_colour_bar` takes.
     """
     import numpy as np
 
@@ -212,7 +215,7 @@ def draw_heat_map(
 
 
 def add_colour_bar(figure: "Figure", image: "AxesImage", panels: "list[Axes]", label: str) -> None:
-    """Add a bar that tells what the colours mean, at the right of some panels."""
+    """Adds a bar that explains the colours, to the right of some panels."""
     # At most a fifth of an inch wide, however tall the picture is.
     aspect = max(20.0, 0.8 * figure.get_figheight() / 0.2)
     where = panels if len(panels) > 1 else panels[0]

@@ -1,4 +1,4 @@
-"""The way from queries and keys to attention weights, for one head: Vaswani et al. (2017), section 3.2.1."""
+"""Scaled dot-product attention of one head, from Q K^T to the weights: Vaswani et al. (2017), section 3.2.1."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HeadScores:
-    """What one head computed for T queries and S keys.
+    """The attention scores of one head for T queries and S keys: the products Q K^T, and what becomes of them.
 
     Attributes:
         stack: "encoder", "decoder" or "cross".
         layer: The layer's number, from 1.
         head: The head's number, from 1.
         key_dim: The width d_k of queries and keys.
-        query_tokens: The T tokens that look.
-        key_tokens: The S tokens that are looked at.
-        allowed: Which key each query may look at, shape (T, S).
+        query_tokens: The T tokens that attend.
+        key_tokens: The S tokens that are attended to.
+        allowed: True where a query may attend to a key, shape (T, S).
         products: Q K^T, shape (T, S).
         scaled: Q K^T / sqrt(d_k), shape (T, S).
-        weights: The softmax of `scaled` over the keys that are allowed, shape (T, S), as the model computed it.
+        weights: The softmax of `scaled` over the allowed keys, shape (T, S), as the model computed it.
     """
 
     stack: Stack
@@ -44,10 +44,10 @@ class HeadScores:
 
 
 def head_scores(trace: Trace, stack: Stack = "cross", layer: int | None = None, head: int = 1) -> HeadScores:
-    """Return the scores of one head before and after scaling, and after softmax.
+    """Returns the attention scores of one head: Q K^T, the scaled products, and their softmax.
 
     Args:
-        trace: What `trace` returned for a pair of texts.
+        trace: The trace of a pair of texts.
         stack: "encoder" or "decoder" for self-attention, "cross" for the decoder's attention to the source.
         layer: The layer's number, from 1; by default the last.
         head: The head's number, from 1.
@@ -67,10 +67,10 @@ def head_scores(trace: Trace, stack: Stack = "cross", layer: int | None = None, 
 
 
 def draw_head_scores(scores: HeadScores) -> "Figure":
-    """Draw a head's products, scaled products and weights beside each other; what is masked is grey."""
+    """Draws a head's products, scaled products and weights beside each other; masked cells are grey."""
     lettering = Lettering(scores.query_tokens, scores.key_tokens)
     width, height = map_size(scores.query_tokens, scores.key_tokens, is_small=True)
-    columns = 3 if width < 6 else 1  # wide ones go below each other
+    columns = 3 if width < 6 else 1  # wide maps are drawn one below the other
     figure = new_figure(columns * (width + 1.0), (3 // columns) * (height + 0.3) + 0.6)
     panels = {
         "Q K^T": scores.products,

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Masks:
-    """Which tokens may look at which, for one pair of texts: True where a query may look at a key.
+    """The masks of one pair of texts: True where a query may attend to a key.
 
     Attributes:
-        source_tokens: The S tokens of the source, with its padding.
-        input_tokens: The T tokens that the decoder was given, with their padding.
-        encoder: Shape (S, S).
-        decoder: Shape (T, T).
-        cross: Shape (T, S).
+        source_tokens: The S tokens of the source, padding included.
+        input_tokens: The T tokens of the decoder's input, padding included.
+        encoder: The mask of the encoder's self-attention, shape (S, S).
+        decoder: The mask of the decoder's self-attention, shape (T, T).
+        cross: The mask of cross-attention, shape (T, S).
     """
 
     source_tokens: list[str]
@@ -35,7 +35,7 @@ class Masks:
 
 
 def attention_masks(traces: Sequence[Trace]) -> list[Masks]:
-    """Return the masks of each pair of a batch that `trace` ran; all layers of a stack have the same."""
+    """Returns the masks of each pair in a batch that `trace` ran; they are the same in all layers of a stack."""
     return [
         Masks(
             trace.source_tokens,
@@ -47,7 +47,7 @@ def attention_masks(traces: Sequence[Trace]) -> list[Masks]:
 
 
 def draw_masks(masks: Sequence[Masks]) -> "Figure":
-    """Draw the masks of a batch: a row of three for each pair of texts."""
+    """Draws the masks of a batch: three in a row for each pair of texts."""
     from matplotlib.patches import Patch
 
     lettering = Lettering(*(tokens for pair in masks for tokens in (pair.source_tokens, pair.input_tokens)))

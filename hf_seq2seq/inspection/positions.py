@@ -1,4 +1,4 @@
-"""A model's position vectors, and how like each other they are."""
+"""The position vectors of a model, and how similar they are to each other."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,10 +22,10 @@ class Positions:
 
     Attributes:
         kind: "sinusoidal" or "learned".
-        side: Whose they are: "source" or "target". Sinusoids are the same.
+        side: "source" for those of the encoder, "target" for those of the decoder. Sinusoids are the same in both.
         vectors: Shape (L, D).
-        similarity: The cosine of each two, shape (L, L). Between sinusoids it depends on their distance alone: Vaswani
-            et al. (2017), section 3.5.
+        similarity: The cosine of each two vectors, shape (L, L). For sinusoids it depends on the distance of the two
+            positions alone: Vaswani et al. (2017), section 3.5.
     """
 
     kind: str
@@ -35,15 +35,15 @@ class Positions:
 
 
 def position_vectors(model: Model, num_positions: int = 100, side: Side = "source") -> Positions:
-    """Return the position vectors that a model adds to its embeddings.
+    """Returns the position vectors that a model adds to its embeddings.
 
     Args:
         model: The model.
-        num_positions: How many, from position 0.
-        side: "source" for the encoder's, "target" for the decoder's.
+        num_positions: The number of positions, from position 0.
+        side: "source" for those of the encoder, "target" for those of the decoder.
 
     Raises:
-        ValueError: If there are no positions, or a learned table has fewer.
+        ValueError: If `num_positions` is less than 1, or more than a learned table has.
     """
     if num_positions < 1:
         raise ValueError(f"`num_positions` must be at least 1, but is {num_positions} instead.")
@@ -57,11 +57,11 @@ def position_vectors(model: Model, num_positions: int = 100, side: Side = "sourc
 
 
 def draw_positions(positions: Positions) -> "Figure":
-    """Draw the table of positions, and the similarity of each two of them."""
+    """Draws the table of position vectors, and the similarity of each two of them."""
     length, width = positions.vectors.shape
     figure = new_figure(12, 5.2)
     table, similarity = figure.subplots(1, 2, width_ratios=[1.25, 1])
-    # Both are centred on 0: what is lighter than the middle is positive.
+    # The colours are centred on 0: lighter than the middle is positive.
     bound = float(positions.vectors.abs().max())
     image = table.imshow(
         positions.vectors, cmap=COLOURS, aspect="auto", interpolation="nearest", vmin=-bound, vmax=bound

@@ -1,4 +1,4 @@
-"""Tokens as people read them."""
+"""Turns tokens into text that people can read, and such text into tokens."""
 
 from collections.abc import Iterable
 
@@ -8,38 +8,38 @@ from transformers import PreTrainedTokenizerBase
 from hf_seq2seq.token_lookup import Side, encode_targets, ids_to_tokens, vocabulary
 
 
-# The last is SentencePiece's sign for a space.
+# How characters are shown. The last is SentencePiece's sign for a space.
 _SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥", "\u2581": "␣"}
 
 
 def readable_tokens(tokenizer: PreTrainedTokenizerBase, tokens: Iterable[str]) -> list[str]:
-    r"""Returns tokens in letters in place of a byte-level vocabulary's signs, with spaces as ␣ and line ends as ↵.
+    r"""Returns readable tokens: the signs of a byte-level vocabulary become letters, spaces ␣ and line ends ↵.
 
-    Other characters that cannot be seen, and bytes that are only part of a character, are written as \u200d and \xe7.
+    Other invisible characters, and bytes that are only part of a character, are written in the form \u200d and \xe7.
     """
     byte_of = _bytes_by_sign() if _is_byte_level(tokenizer) else {}
-    return ["".join(map(_show, _read(token, byte_of))) for token in tokens]
+    return ["".join(map(_show, _decode_bytes(token, byte_of))) for token in tokens]
 
 
 def readable_ids(tokenizer: PreTrainedTokenizerBase, ids: Iterable[int], side: Side) -> list[str]:
-    """Returns the tokens of ids as `readable_tokens` does; `<17>` for an id that the tokenizer does not know."""
+    """Returns the readable tokens of ids, and a name such as `<17>` for an id that the tokenizer does not have."""
     return readable_tokens(tokenizer, ids_to_tokens(tokenizer, list(ids), side))
 
 
 def find_token(tokenizer: PreTrainedTokenizerBase, text: str, side: Side) -> int:
-    """Returns the id of the token that a text is; ␣ stands for a space.
+    """Returns the id of the token that spells a text; ␣ stands for a space.
 
-    A word is the token of the word after a space, where there is one: " dog" and not the "dog" of "hotdog".
+    For a word, the token that begins with a space is preferred: " dog", not the "dog" of "hotdog".
 
     Raises:
-        ValueError: If the text is no token, with those that it is cut into.
+        ValueError: If the text is not a single token. The message names the tokens it is cut into.
     """
     wanted = text.replace("␣", " ")
     for spelt in ([f" {wanted}"] if wanted.isalpha() else []) + [wanted]:
         pieces = _pieces(tokenizer, spelt, side)
         if len(pieces) == 1 and pieces[0] != tokenizer.unk_token_id:
             return pieces[0]
-    number = vocabulary(tokenizer, side).get(text)  # such as a special token's, which a text is never cut into
+    number = vocabulary(tokenizer, side).get(text)  # a special token, for example, which no text is cut into
     if number is not None:
         return number
     cut = ", ".join(map(repr, readable_ids(tokenizer, _pieces(tokenizer, wanted, side), side))) or "nothing"
@@ -50,7 +50,11 @@ def find_token(tokenizer: PreTrainedTokenizerBase, text: str, side: Side) -> int
 
 
 def check_texts(name: str, texts: Iterable[object]) -> None:
-    """Raises ValueError unless each text is a string of valid Unicode with something in it."""
+    """Checks texts.
+
+    Raises:
+        ValueError: If one is not a string, is blank, or is not valid Unicode.
+    """
     for text in texts:
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"`{name}` must be a text that is not blank, but is {text!r} instead. Write a sentence.")
@@ -86,7 +90,7 @@ def _show(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-def _read(token: str, byte_of: dict[str, int]) -> str:
-    if not all(sign in byte_of for sign in token):  # a token that was added whole, or a vocabulary of characters
+def _decode_bytes(token: str, byte_of: dict[str, int]) -> str:
+    if not all(sign in byte_of for sign in token):  # an added token, or a vocabulary of characters
         return token
     return bytes(byte_of[sign] for sign in token).decode(errors="backslashreplace")

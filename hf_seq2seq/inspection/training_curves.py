@@ -1,4 +1,4 @@
-"""Loss, scores and learning rate of a training run, from what its trainer logged."""
+"""The curves of a training run that its trainer logged: loss, validation metrics and learning rate."""
 
 import logging
 from dataclasses import dataclass
@@ -29,12 +29,12 @@ _PANELS = (
 
 @dataclass(frozen=True)
 class Curve:
-    """How a number went.
+    """A number that was logged during training.
 
     Attributes:
-        name: What it is.
-        updates: The updates after which it was logged.
-        values: The number then.
+        name: The name of the number.
+        updates: After how many updates it was logged, each time.
+        values: Its value, each time.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Panel:
     """Curves that share an axis.
 
     Attributes:
-        title: What their values are.
+        title: What the values are.
         curves: The curves.
     """
 
@@ -56,13 +56,13 @@ class Panel:
 
 
 def training_curves(run: PathLike) -> list[Panel]:
-    """Return how the losses, the scores and the learning rate of a run went; what was not logged is left out.
+    """Returns the curves of loss, validation metrics and learning rate, as far as a run logged them.
 
     Args:
-        run: A run's `trainer_state.json`, or a folder that holds it or checkpoints, of which the latest is taken.
+        run: A `trainer_state.json`, or a folder that holds it or checkpoints. Of several, the latest is read.
 
     Raises:
-        FileNotFoundError: If there is no such file, **or**
+        FileNotFoundError: If there is no such file.
         ValueError: If it is damaged, or nothing was logged.
     """
     history = _latest_state(Path(run)).log_history
@@ -92,7 +92,7 @@ def _latest_state(run: Path) -> TrainerState:
 
 
 def _logged(history: list[dict[str, float]], curves: tuple[tuple[str, str], ...]) -> list[Curve]:
-    """Returns each curve that was logged at all."""
+    """Returns the curves that have at least one value."""
     logged = []
     for name, key in curves:
         points = [(int(entry["step"]), entry[key]) for entry in history if key in entry]
@@ -103,7 +103,7 @@ def _logged(history: list[dict[str, float]], curves: tuple[tuple[str, str], ...]
 
 
 def draw_training_curves(panels: list[Panel]) -> "Figure":
-    """Draw the curves of a run by the number of updates."""
+    """Draws the curves of a run over the number of updates."""
     figure = new_figure(5 * len(panels), 3.6)
     for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         _draw(axes, panel)
@@ -112,7 +112,7 @@ def draw_training_curves(panels: list[Panel]) -> "Figure":
 
 def _draw(axes: "Axes", panel: Panel) -> None:
     for curve in panel.curves:
-        # A dot for each point where they are few.
+        # A curve of few points has a dot for each.
         marker = "o" if len(curve.updates) <= 40 else None
         axes.plot(curve.updates, curve.values, label=curve.name, marker=marker, markersize=3)
     axes.set_title(panel.title)
