@@ -1,4 +1,4 @@
-"""Attention maps of one head, of all heads of a layer, or of the mean of the heads; soft alignment of a translation."""
+"""Attention maps of one head, of all heads of a layer or of their mean; the soft alignment of a translation."""
 
 import math
 from dataclasses import dataclass
@@ -179,7 +179,7 @@ def draw_attention_maps(maps: AttentionMaps) -> "Figure":
 
 
 def draw_soft_alignment(alignment: SoftAlignment) -> "Figure":
-    """Draws a soft alignment as a heat map, with a ring at the source token that each target token attended to most."""
+    """Draws a soft alignment as a heat map, with a ring at the most attended token of each row."""
     lettering = Lettering(alignment.source_tokens, alignment.target_tokens, [alignment.translation])
     figure = new_figure(*map_size(alignment.target_tokens, alignment.source_tokens))
     axes = figure.subplots()

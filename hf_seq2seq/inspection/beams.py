@@ -198,7 +198,7 @@ def _make_nodes(
 
 
 def draw_beam_tree(tree: BeamTree) -> "Figure":
-    """Draws the tree of a beam search from the top down: a row for each step, with the likeliest hypothesis at its left."""
+    """Draws the tree of a beam search from the top down: a row for each step, the likeliest hypothesis at the left."""
     lettering = Lettering([node.token for node in tree.nodes])
     places = _places(tree)
     widest = max(x for x, _ in places) + 1
