@@ -1,7 +1,6 @@
-"""The demo page: a model translates what is typed, and shows what it did.
+"""The demo page, on which a model translates a text and shows how.
 
-In: a model and its tokenizer. Out: a page of gradio, or the files of a Space that shows it. Imports `inference/` and
-`inspection/`.
+In: a model and its tokenizer. Out: a gradio page, or the files of a Hugging Face Space that shows it.
 """
 
 from .app import make_demo, write_space

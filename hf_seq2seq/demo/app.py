@@ -1,4 +1,4 @@
-"""A page on which a model translates and shows how it does, and what a Hugging Face Space needs to show that page."""
+"""Makes the demo page of a model, and the files of a Hugging Face Space that shows it."""
 
 from importlib import import_module
 from pathlib import Path
@@ -48,16 +48,16 @@ _REQUIREMENTS = "hf-seq2seq[inspect]\n"
 
 
 def make_demo(model: Model, tokenizer: PreTrainedTokenizerBase, *, example: str = EXAMPLE) -> "gradio.Blocks":
-    """Make a page that translates what is typed into it and shows what the model did.
+    """Returns a page that translates a text and shows how the model did it.
 
-    It shows the best translations with their scores, the alignment, any head's attention, and the tree of the beam
-    search. Several people can use it at once: what a person sees is kept in that person's session and nowhere else.
-    `make_demo(...).launch()` serves it; nothing on the page comes from another server, and nothing is reported.
+    The page shows the best translations with their scores, the alignment, the attention of any head, and the tree of
+    the beam search. Several people can use it at once. What a person sees is kept in that person's session and nowhere
+    else. `make_demo(...).launch()` serves the page. Nothing on it comes from another server, and no usage is reported.
 
     Args:
-        model: The model; it is put in evaluation mode. Nothing else should use it meanwhile.
+        model: The model. It is put in evaluation mode. Nothing else should use it at the same time.
         tokenizer: Its tokenizer.
-        example: What stands in the text box at first.
+        example: The first text in the text box.
 
     Raises:
         ImportError: If gradio, plotly or matplotlib is not installed.
@@ -70,7 +70,11 @@ def make_demo(model: Model, tokenizer: PreTrainedTokenizerBase, *, example: str 
 
 
 def check_libraries() -> None:
-    """Raises ImportError if a library that the page needs is not installed."""
+    """Checks that the libraries that the page needs are installed.
+
+    Raises:
+        ImportError: If one is not.
+    """
     try:
         for name in ("gradio", "matplotlib.figure", "plotly.graph_objects"):
             import_module(name)
@@ -82,20 +86,20 @@ def check_libraries() -> None:
 
 
 def write_space(repo_id: str, folder: PathLike, *, example: str = EXAMPLE) -> list[str]:
-    """Write the files of a Hugging Face Space that shows a model's page.
+    """Writes the files of a Hugging Face Space that shows a model's page.
 
     Args:
         repo_id: The model's name on the Hub, OWNER/NAME.
         folder: A new or empty folder.
-        example: What stands in the page's text box at first.
+        example: The first text in the text box.
 
     Returns:
         The names of the files.
 
     Raises:
-        ValueError: If the name is none that the Hub knows, or the folder is not empty, **or**
+        ValueError: If the name is not OWNER/NAME, or the folder is not empty.
         OSError: If the folder cannot be written.
-        ImportError: As `make_demo` does: the Space gets the installed version of gradio.
+        ImportError: If gradio, plotly or matplotlib is not installed: the Space gets the same version of gradio.
     """
     _check_name(repo_id)
     check_libraries()

@@ -1,6 +1,6 @@
-"""The layout and the events of the demo page. What it shows is made in `demo_views`.
+"""The layout and the events of the demo page; `views` makes what it shows.
 
-What a person typed and got is in `gr.State`, that is, in the session of the person's browser tab.
+What a person typed and what the page answered is in `gr.State`: in the session of that browser tab.
 """
 
 import html
@@ -42,7 +42,8 @@ table.hypotheses th:nth-child(2), table.hypotheses td:nth-child(2) { text-align:
 table.hypotheses td { border-top: 1px solid var(--border-color-primary); }
 """
 
-# For `launch`. Fonts are those of the reader's system; the default theme would ask another server for its own.
+# Arguments of `launch`. The fonts are those of the reader's system, since the default theme loads its own from another
+# server.
 _LAUNCH: dict[str, Any] = {
     "theme": gr.themes.Default(
         primary_hue="emerald",
@@ -57,13 +58,13 @@ _LAUNCH: dict[str, Any] = {
     "ssr_mode": False,
     "mcp_server": False,
     "pwa": False,
-    "state_session_capacity": 200,  # what the longest text leaves in a session of a large model is some 10 MB
+    "state_session_capacity": 200,  # a session of a large model holds up to about 10 MB
 }
 _EVENT: dict[str, Any] = {"api_visibility": "private", "show_progress": "minimal"}
 
 
 class Page(gr.Blocks):
-    """The page as a whole, which is served with the looks that belong to it."""
+    """The page with its style."""
 
     def __init__(self) -> None:
         super().__init__(title="Look inside a Transformer", analytics_enabled=False)
@@ -77,8 +78,8 @@ def make_page(translator: DemoTranslator, example: str) -> Page:
     """Returns the page.
 
     Args:
-        translator: Translates for all of its users.
-        example: What stands in the text box at first.
+        translator: The translator of all users.
+        example: The first text in the text box.
     """
     page = Page()
     with page:
@@ -87,11 +88,11 @@ def make_page(translator: DemoTranslator, example: str) -> Page:
 
 
 class Contents:
-    """What is on the page, and what happens there; for use inside `with Page()`.
+    """The elements of the page and their events; for use inside `with Page()`.
 
     Args:
-        translator: Translates for all of its users.
-        example: What stands in the text box at first.
+        translator: The translator of all users.
+        example: The first text in the text box.
     """
 
     def __init__(self, translator: DemoTranslator, example: str) -> None:
@@ -171,18 +172,18 @@ class Contents:
         ).then(self.show_attention, chosen, [self.message, self.attention], **_EVENT).then(
             self.show_tree, [self.translation], [self.message, self.tree], **_EVENT
         )
-        # The choice that was made last is shown, also where it was made while an earlier one was still drawn.
+        # The last choice is shown, even if an earlier one was still being drawn when it was made.
         latest = _EVENT | {"trigger_mode": "always_last"}
         self.stack.input(self.choose_stack, chosen, [self.message, self.layer, self.head, self.attention], **latest)
         for choice in (self.layer, self.head):
             choice.input(self.show_attention, chosen, [self.message, self.attention], **latest)
 
     def translate(self, text: str, beam_size: float | None, length_penalty: float | None) -> dict[Any, Any]:
-        """Returns what the page shows of a text at first, or a message of what is wrong with it."""
+        """Returns what the page shows first of a text, or a message that tells what is wrong with the text."""
         try:
             translation = self._translator.translate(text, beam_size, length_penalty)
         except (ValueError, torch.OutOfMemoryError) as error:
-            return {self.translation: None, self.message: _tell(error), self.results: gr.Column(visible=False)}
+            return {self.translation: None, self.message: _message(error), self.results: gr.Column(visible=False)}
         return {
             self.translation: translation,
             self.message: _NO_MESSAGE,
@@ -193,17 +194,17 @@ class Contents:
         }
 
     def show_attention(self, translation: Translation | None, stack: Stack, layer: int, head: Head) -> dict[Any, Any]:
-        """Returns the heat map of a head's attention, or a message of what is wrong with the choice."""
+        """Returns the heat map of a head's attention, or a message that tells what is wrong with the choice."""
         if translation is None:
             return {self.message: gr.skip()}
         try:
             maps = attention_maps(translation.trace, stack, layer, head)
         except ValueError as error:
-            return {self.message: _tell(error)}
+            return {self.message: _message(error)}
         return {self.message: _NO_MESSAGE, self.attention: attention_map(maps)}
 
     def choose_stack(self, translation: Translation | None, stack: Stack, layer: int, head: Head) -> dict[Any, Any]:
-        """Returns the layers and heads that a stack has, and the heat map of those that are the nearest."""
+        """Returns the layers and heads of a stack to choose from, and the heat map of the nearest choice."""
         if stack not in get_args(Stack):
             return self.show_attention(translation, stack, layer, head)
         layers, heads = self._choices(stack)
@@ -213,13 +214,13 @@ class Contents:
         return choices | self.show_attention(translation, stack, layer, head)
 
     def show_tree(self, translation: Translation | None) -> dict[Any, Any]:
-        """Returns the picture of a translation's beam tree, or why there is none."""
+        """Returns the picture of a translation's beam tree, or the reason why there is none."""
         if translation is None:
             return {self.message: gr.skip()}
         try:
             tree = self._translator.tree(translation)
         except (ValueError, torch.OutOfMemoryError) as error:
-            return {self.message: _tell(error), self.tree: ""}
+            return {self.message: _message(error), self.tree: ""}
         if tree is None:
             return {
                 self.tree: "<p>There is no tree, since the beam size is 1: greedy search keeps one hypothesis at each "
@@ -228,7 +229,7 @@ class Contents:
         return {self.tree: tree_picture(tree)}
 
     def _choices(self, stack: Stack) -> tuple[list[int], list[tuple[str, Head]]]:
-        """Returns the layers and the heads of a stack."""
+        """Returns the layers and the heads of a stack to choose from."""
         config = self._translator.model.config
         is_encoder = stack == "encoder"
         num_layers = config.encoder_layers if is_encoder else config.decoder_layers
@@ -240,7 +241,7 @@ class Contents:
 _NO_MESSAGE = gr.HTML("", visible=False)
 
 
-def _tell(error: Exception) -> gr.HTML:
+def _message(error: Exception) -> gr.HTML:
     if isinstance(error, torch.OutOfMemoryError):
         logger.warning("%s", error)
         error = ValueError("The memory is too small for this text. Shorten it, or choose a smaller beam size.")
@@ -248,7 +249,7 @@ def _tell(error: Exception) -> gr.HTML:
 
 
 def _describe(model: Any) -> str:
-    """Returns what the model is, in a sentence."""
+    """Returns a sentence about the model's size, and one on what to do."""
     config, number = model.config, model.num_parameters()
     layers = " and ".join(
         f"{getattr(config, f'{side}_layers')} {side} layers ({getattr(config, f'{side}_attention_heads')} heads each)"

@@ -1,4 +1,4 @@
-"""What the demo page shows of one text, and the checks of what is typed into it; nothing here knows the page."""
+"""Makes what the demo page shows of a text, and checks what was typed, without knowledge of the page itself."""
 
 import base64
 import html
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 
 
 LONGEST_TEXT = 100  # tokens
-MOST_CHARACTERS = 2000  # which are counted first: to cut a text into tokens takes time
+MOST_CHARACTERS = 2000  # checked before the number of tokens, since tokenizing takes time
 LARGEST_BEAM = 10
 LARGEST_PENALTY = 5.0
 
-# All in pixels: a map of a short sentence fits on a phone, and the labels of a long one do not touch.
+# Pixels: the map of a short sentence fits on a phone, and the labels of a long one do not touch.
 _MAP, _LARGEST_CELL, _SMALLEST_CELL = 264, 32, 16
 _LABEL, _LETTER = 12, 7.5
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A text, how it was translated, and what the page shows of it.
+    """A translated text, and what the page shows of it.
 
     Attributes:
         text: The text.
-        beam_size: Hypotheses kept at each step.
+        beam_size: The number of hypotheses kept at each step.
         length_penalty: As in `SearchOptions`.
-        hypotheses: The `beam_size` best, the best first.
-        alignment: The soft alignment of the best.
-        trace: The pass in which the best was given, without its logits, which the page does not show.
+        hypotheses: The `beam_size` best hypotheses, the best first.
+        alignment: The soft alignment of the best hypothesis.
+        trace: The trace of the best hypothesis, without logits, which the page does not show.
     """
 
     text: str
@@ -57,48 +57,48 @@ class Translation:
 
 
 class DemoTranslator:
-    """Translates for all users of a page, one after another, and keeps nothing of what they write.
+    """Translates for all users of a page, one after the other, and keeps nothing of what they type.
 
     Args:
-        model: The model; it is put in evaluation mode.
+        model: The model. It is put in evaluation mode.
         tokenizer: Its tokenizer.
     """
 
     def __init__(self, model: Model, tokenizer: PreTrainedTokenizerBase) -> None:
         self.model, self.tokenizer = model, tokenizer
         self._translator = Translator(model, tokenizer)
-        # While `Translator` asks for attention weights the model has other settings, which the copy that `trace` makes
-        # in another thread would get too.
+        # `Translator` changes the model's settings while it computes attention weights. `trace`, in another thread,
+        # must not copy the model meanwhile.
         self._lock = Lock()
 
     @property
     def default_beam_size(self) -> int:
-        """The model's own, or the largest of the page where that is less."""
+        """The beam size of the model's settings, or the largest of the page if that is less."""
         return min(self.model.generation_config.num_beams or 1, LARGEST_BEAM)
 
     @property
     def default_length_penalty(self) -> float:
-        """The model's own."""
+        """The length penalty of the model's settings."""
         penalty = self.model.generation_config.length_penalty
         return 1.0 if penalty is None else float(penalty)
 
     @property
     def longest_text(self) -> int:
-        """The most tokens of a text: fewer than the page's where the model has fewer positions."""
+        """The largest number of tokens of a text: that of the page, or the model's positions if they are fewer."""
         config = self.model.config
         is_learned = config.position_embedding_type == "learned"
         return min(LONGEST_TEXT, config.max_position_embeddings) if is_learned else LONGEST_TEXT
 
     def translate(self, text: str, beam_size: float | None = None, length_penalty: float | None = None) -> Translation:
-        """Translate a text; line breaks in it count as spaces.
+        """Translates a text, in which line breaks count as spaces.
 
         Args:
             text: The text.
-            beam_size: Hypotheses kept at each step; by default the model's own.
-            length_penalty: As in `SearchOptions`; by default the model's own.
+            beam_size: The number of hypotheses kept at each step; by default that of the model's settings.
+            length_penalty: As in `SearchOptions`; by default that of the model's settings.
 
         Raises:
-            ValueError: If the text is blank, too long or no text, or an option is out of range.
+            ValueError: If the text is blank, too long or not a text, or an option is out of range.
         """
         text = self._check_text(text)
         beams = check_beam_size(self.default_beam_size if beam_size is None else beam_size)
@@ -114,7 +114,7 @@ class DemoTranslator:
         )
 
     def tree(self, translation: Translation) -> BeamTree | None:
-        """Returns the tree of a translation's beam search; None for greedy search, which has none."""
+        """Returns the tree of a translation's beam search, or None for greedy search, which has no tree."""
         if translation.beam_size == 1:
             return None
         with self._lock:
@@ -145,10 +145,10 @@ def _too_long(limit: str, found: str) -> str:
 
 
 def check_beam_size(beam_size: float) -> int:
-    """Returns a beam size that the page offers.
+    """Returns a beam size as a whole number.
 
     Raises:
-        ValueError: If it is another.
+        ValueError: If it is none that the page offers.
     """
     if not (1 <= beam_size <= LARGEST_BEAM and beam_size == int(beam_size)):
         raise ValueError(
@@ -159,10 +159,10 @@ def check_beam_size(beam_size: float) -> int:
 
 
 def check_length_penalty(length_penalty: float) -> float:
-    """Returns a length penalty that the page offers.
+    """Returns a length penalty.
 
     Raises:
-        ValueError: If it is another.
+        ValueError: If it is none that the page offers.
     """
     if not (math.isfinite(length_penalty) and abs(length_penalty) <= LARGEST_PENALTY):
         raise ValueError(
@@ -173,24 +173,24 @@ def check_length_penalty(length_penalty: float) -> float:
 
 
 def hypotheses_table(translation: Translation) -> str:
-    """Returns the hypotheses as an HTML table: rank, text, log-probability and the search's score."""
-    score_of_search = "<th>Score</th>" if translation.beam_size > 1 else ""
-    head = f"<tr><th>#</th><th>Translation</th><th>Log-prob.</th>{score_of_search}</tr>"
+    """Returns the hypotheses as an HTML table: rank, text, log-probability and, for beam search, the score."""
+    score_column = "<th>Score</th>" if translation.beam_size > 1 else ""
+    head = f"<tr><th>#</th><th>Translation</th><th>Log-prob.</th>{score_column}</tr>"
     rows = []
     for rank, hypothesis in enumerate(translation.hypotheses, start=1):
-        score = hypothesis.score or 0.0
-        cells = [str(rank), html.escape(hypothesis.text), _minus(score)]
+        log_prob = hypothesis.score or 0.0
+        cells = [str(rank), html.escape(hypothesis.text), _format_number(log_prob)]
         if translation.beam_size > 1:
-            cells.append(_minus(score / len(hypothesis.tokens) ** translation.length_penalty))
+            cells.append(_format_number(log_prob / len(hypothesis.tokens) ** translation.length_penalty))
         rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
     return f'<table class="hypotheses"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
 
 
 def tree_picture(tree: BeamTree) -> str:
-    """Returns a picture of a tree as an HTML element: within one, no text of a user's can be code."""
+    """Returns a picture of a tree as an HTML element. Text of a user inside a picture cannot be code."""
     written = BytesIO()
     figure = draw_beam_tree(tree)
-    figure.axes[0].set_title("")  # the page has it, and that of a wide tree would begin out of sight
+    figure.axes[0].set_title("")  # the page has a title, and that of a wide tree would begin out of sight
     figure.savefig(written, format="svg")
     data = base64.b64encode(written.getvalue()).decode()
     words = f"Tree of a beam search with {tree.beam_size} beams, whose best hypothesis is: {tree.translation}"
@@ -198,7 +198,7 @@ def tree_picture(tree: BeamTree) -> str:
 
 
 def alignment_map(alignment: SoftAlignment) -> "go.Figure":
-    """Returns a soft alignment as an interactive heat map; rings mark what a token attended to most."""
+    """Returns a soft alignment as an interactive heat map, with a ring at the most attended token of each row."""
     figure = heat_map(
         alignment.weights,
         (alignment.target_tokens, alignment.source_tokens),
@@ -216,7 +216,7 @@ def alignment_map(alignment: SoftAlignment) -> "go.Figure":
 
 
 def attention_map(maps: AttentionMaps) -> "go.Figure":
-    """Returns the first of some attention maps as an interactive heat map; what a mask forbids is grey."""
+    """Returns the first attention map as an interactive heat map; masked cells are grey."""
     return heat_map(maps.weights[0], (maps.query_tokens, maps.key_tokens), AXES[maps.stack], maps.allowed)
 
 
@@ -226,15 +226,15 @@ def heat_map(
     titles: tuple[str, str],
     allowed: Tensor | None = None,
 ) -> "go.Figure":
-    """Returns attention weights as an interactive heat map that tells of a cell that is pointed at.
+    """Returns attention weights as a heat map that shows the value of a cell that the reader points at.
 
-    Its size is fixed, since labels of smaller ones could not be read: whoever shows it lets it be scrolled.
+    Its size is fixed, so that its labels can be read; the page lets the reader scroll it.
 
     Args:
-        weights: Shape (T, S).
-        tokens: Those of the T rows, from the top, and of the S columns.
-        titles: What rows and columns are.
-        allowed: True for cells that are drawn, shape (T, S); others are grey.
+        weights: The weights, shape (T, S).
+        tokens: The T tokens of the rows, from the top, and the S tokens of the columns.
+        titles: The titles of rows and columns.
+        allowed: True for the cells to draw, shape (T, S); the others are grey.
     """
     import plotly.graph_objects as go
 
@@ -270,7 +270,7 @@ def heat_map(
         font={"family": "system-ui, sans-serif", "size": _LABEL},
         plot_bgcolor=FORBIDDEN,
         hoverlabel={"font_size": 13, "align": "left"},
-        dragmode=False,  # a finger that moves over it scrolls the page
+        dragmode=False,  # so that a finger that moves over the map scrolls the page
     )
     figure.update_xaxes(_axis(columns, titles[1]), tickangle=0 if _are_letters(columns) else -90)
     figure.update_yaxes(_axis(rows, titles[0]), range=[len(rows) - 0.5, -0.5])  # from the top
@@ -296,5 +296,5 @@ def _are_letters(tokens: Sequence[str]) -> bool:
     return all(len(token) == 1 for token in tokens)
 
 
-def _minus(number: float) -> str:
+def _format_number(number: float) -> str:
     return f"{number:.3f}".replace("-", "\N{MINUS SIGN}")

@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration, Translator
 from hf_seq2seq.demo import make_demo, write_space
-from hf_seq2seq.demo import views as demo_views
+from hf_seq2seq.demo import views
 from hf_seq2seq.demo.page import Contents
 from hf_seq2seq.demo.views import (
     DemoTranslator,
@@ -245,8 +245,8 @@ def test_the_model_serves_one_user_after_another(translator: DemoTranslator, mon
         return call
 
     monkeypatch.setattr(translator._translator, "hypotheses", counted(translator._translator.hypotheses))
-    monkeypatch.setattr(demo_views, "trace", counted(trace))
-    monkeypatch.setattr(demo_views, "beam_tree", counted(beam_tree))
+    monkeypatch.setattr(views, "trace", counted(trace))
+    monkeypatch.setattr(views, "beam_tree", counted(beam_tree))
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda text: translator.tree(translator.translate(text, 2)), ["a", "b", "c", "d", "e", "f"]))
     assert most == 1
