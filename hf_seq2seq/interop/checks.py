@@ -1,4 +1,4 @@
-"""What every exporter asks of a model."""
+"""The check of a model that all exporters share."""
 
 from typing import Any
 
@@ -6,7 +6,11 @@ from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForC
 
 
 def check_model(model: Any) -> None:
-    """Raises TypeError unless the model is ours and has an output projection."""
+    """Checks the class of a model.
+
+    Raises:
+        TypeError: If it is not a model of this package with an output projection.
+    """
     if not isinstance(model, Seq2SeqTransformerForConditionalGeneration):
         raise TypeError(
             f"`model` must be a Seq2SeqTransformerForConditionalGeneration, but is a {type(model).__name__} instead. "

@@ -1,6 +1,6 @@
-"""FSMT models, which are fairseq's translation models in transformers, become ours, with the same logits.
+"""Turns FSMT models, which are fairseq's translation models in transformers, into ours, with the same logits.
 
-fairseq's sinusoids have other frequencies than the paper's, so their table is taken over as learned positions.
+fairseq's sinusoids have other frequencies than the paper's, so their table becomes a table of learned positions.
 """
 
 import logging
@@ -22,12 +22,12 @@ _NAMES = {"model.decoder.output_projection.weight": "lm_head.weight"}
 
 
 def from_fsmt(path_or_repo: PathLike) -> Seq2SeqTransformerForConditionalGeneration:
-    """Load an FSMT model as ours; its logits are the same, and what it generates too.
+    """Loads an FSMT model as ours, with the same logits and the same outputs of `generate()`.
 
-    Positions become a learned table, so training moves them, and texts longer than it are refused: it has as many
-    rows as `max_position_embeddings` and the longest output that the model's generation settings allow. Dropping whole
-    layers (`encoder_layerdrop`, `decoder_layerdrop`), which acts in training alone, is left out with a warning. FSMT
-    masks padding in the target by its id, and ours by `decoder_attention_mask` alone.
+    There are three differences. Positions become a learned table: training changes them, and longer texts are refused.
+    The table has as many rows as `max_position_embeddings`, or as the longest output that the generation settings
+    allow. Layers are not dropped in training (`encoder_layerdrop`, `decoder_layerdrop`), which a warning says. And
+    padding in the target is masked by `decoder_attention_mask` alone, where FSMT masks it by its id.
 
     Args:
         path_or_repo: A folder, or the name of a repository on the Hub, with safetensors files or pytorch_model.bin.
@@ -36,24 +36,24 @@ def from_fsmt(path_or_repo: PathLike) -> Seq2SeqTransformerForConditionalGenerat
         The model, in evaluation mode.
 
     Raises:
-        OSError: If there is no such folder or repository, **or**
+        OSError: If there is no such folder or repository.
         ValueError: If it holds another kind of model, or one that cannot be represented; all reasons are named.
     """
     return import_stock_model(path_or_repo, FSMTForConditionalGeneration, _convert)
 
 
 def load_fsmt_tokenizer(path_or_repo: PathLike) -> PreTrainedTokenizerBase | None:
-    """Load the tokenizer of an FSMT model, with its separator, which ends every text, as `eos_token`.
+    """Loads the tokenizer of an FSMT model. Its separator, which ends every text, becomes its `eos_token`.
 
     Args:
         path_or_repo: A folder, or the name of a repository on the Hub.
 
     Returns:
-        The tokenizer, or None where there are no files of one. Where source and target have different vocabularies,
-        it is fit for translation alone, which a warning says: FSMT's tokenizer cannot encode targets.
+        The tokenizer, or None if there are no tokenizer files. FSMT's tokenizer cannot encode targets: if source and
+        target have different vocabularies, it can be used to translate, but not to train, which a warning says.
 
     Raises:
-        OSError: If there is no such folder or repository, **or**
+        OSError: If there is no such folder or repository.
         ValueError: If a file is missing or damaged, or sacremoses is not installed.
     """
     files = ("vocab-src.json", "vocab-tgt.json", "merges.txt")
@@ -78,14 +78,14 @@ def import_model(
 
 
 def _convert(fsmt: Any, weights: Weights) -> tuple[dict[str, Any], Weights]:
-    """Return what FSMT's config and weights are in ours."""
+    """Returns fields of our config, and our weights by name, for an FSMT model and its weights."""
     weights = {_NAMES.get(name, name): tensor for name, tensor in weights.items()}
     encoder, decoder = fsmt.model.encoder, fsmt.model.decoder
     num_positions = max(fsmt.config.max_position_embeddings, fsmt.generation_config.max_length or 0)
     for name, stack in (("encoder", encoder), ("decoder", decoder)):
         weights[f"model.{name}.embed_positions.weight"] = _position_table(stack.embed_positions, num_positions)
     target_table = decoder.embed_tokens.weight
-    # fairseq's models share them: files of earlier versions hold the target's table alone.
+    # Files of earlier versions have no output projection, since fairseq's models share it with the target's table.
     is_tied = decoder.output_projection.weight is target_table or "lm_head.weight" not in weights
     fields = {
         "vocab_size": encoder.embed_tokens.weight.shape[0],
@@ -101,9 +101,10 @@ def _convert(fsmt: Any, weights: Weights) -> tuple[dict[str, Any], Weights]:
 
 @torch.no_grad()
 def _position_table(positions: nn.Embedding, length: int) -> torch.Tensor:
-    """Return the first vectors of FSMT's table, shape (L, D), which starts behind the row of the padding's id.
+    """Returns the vectors of positions 0 to L - 1, shape (L, D).
 
-    Where it is too short, it grows as it would in FSMT's own forward.
+    In FSMT's table they begin after the row of the padding's id. A table that is too short is made longer, as FSMT's
+    own forward does.
     """
     start = (positions.padding_idx or 0) + 1
     if start + length > positions.num_embeddings:

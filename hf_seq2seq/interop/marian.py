@@ -1,15 +1,15 @@
-"""MarianMT models become ours, and ours MarianMT, with the same logits and the same generation settings.
+"""Turns MarianMT models into ours, and ours into MarianMT's, with the same logits and generation settings.
 
-The networks are the same but for the order of the sinusoids: Marian's vectors have all sines before all cosines, ours
-alternate. Every layer treats the places of a vector alike, so a permutation of the d_model axis of every weight that
-has one makes up for it, exactly.
+The networks differ in the order of the sinusoids alone: Marian's position vectors have all sines before all cosines,
+in ours they alternate. No layer depends on the order of the d_model axis, so the same permutation of that axis in
+every weight makes the two equal, exactly.
 """
 
 import math
 from typing import Any
 
 import torch
-from transformers import MarianConfig, MarianMTModel, MarianTokenizer, PreTrainedTokenizerBase
+from transformers import GenerationConfig, MarianConfig, MarianMTModel, MarianTokenizer, PreTrainedTokenizerBase
 
 from hf_seq2seq.loading import PathLike
 from hf_seq2seq.model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
@@ -23,19 +23,19 @@ from .checks import check_model
 from .stock_models import COMMON_FIELDS, Weights, copied_settings, import_stock_model, load_stock_tokenizer
 
 
-# The modules whose weight has d_model as its columns; every other one has it as its rows, and its bias as well.
+# The modules in whose weight the columns are the d_model axis. In all others the rows and the bias are.
 _READERS = {"embed_tokens", "q_proj", "k_proj", "v_proj", "fc1", "lm_head"}
 
 _EMBEDDINGS = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
 
 
 def from_marian(path_or_repo: PathLike) -> Seq2SeqTransformerForConditionalGeneration:
-    """Load a MarianMT model as ours; its logits are the same, and what it generates too.
+    """Loads a MarianMT model as ours, with the same logits and the same outputs of `generate()`.
 
-    Where a checkpoint has position tables other than Marian's sinusoids, they are taken over as learned positions.
-    Dropping whole layers (`encoder_layerdrop`, `decoder_layerdrop`), which acts in training alone, is left out with a
-    warning. Positions are counted from the first token, and by MarianMT from the first column: padding on the left,
-    which Marian's tokenizer never makes, gives other logits.
+    Position tables that are not Marian's sinusoids become learned positions. There are two differences. Layers are not
+    dropped in training (`encoder_layerdrop`, `decoder_layerdrop`), which a warning says. And positions are counted
+    from the first token, where MarianMT counts from the first column: padding on the left, which Marian's tokenizer
+    never makes, gives other logits.
 
     Args:
         path_or_repo: A folder, or the name of a repository on the Hub, with safetensors files or pytorch_model.bin.
@@ -44,23 +44,23 @@ def from_marian(path_or_repo: PathLike) -> Seq2SeqTransformerForConditionalGener
         The model, in evaluation mode.
 
     Raises:
-        OSError: If there is no such folder or repository, **or**
+        OSError: If there is no such folder or repository.
         ValueError: If it holds another kind of model, or one that cannot be represented; all reasons are named.
     """
     return import_stock_model(path_or_repo, MarianMTModel, _convert)
 
 
 def load_marian_tokenizer(path_or_repo: PathLike) -> PreTrainedTokenizerBase | None:
-    """Load the tokenizer of a MarianMT model.
+    """Loads the tokenizer of a MarianMT model, which fits the imported model without a change.
 
     Args:
         path_or_repo: A folder, or the name of a repository on the Hub.
 
     Returns:
-        The tokenizer, which works with the imported model as it is, or None where there are no files of one.
+        The tokenizer, or None if there are no tokenizer files.
 
     Raises:
-        OSError: If there is no such folder or repository, **or**
+        OSError: If there is no such folder or repository.
         ValueError: If a file is missing or damaged, or sentencepiece is not installed.
     """
     return load_stock_tokenizer(path_or_repo, MarianTokenizer, ("source.spm", "target.spm", "vocab.json"))
@@ -74,40 +74,28 @@ def import_model(
 
 
 def to_marian(model: Seq2SeqTransformerForConditionalGeneration) -> MarianMTModel:
-    """Return a MarianMT model with the same logits and generation settings, and with weights of its own.
+    """Returns a MarianMT model with the same logits and generation settings, and a copy of the weights.
 
-    Missing biases become zeros, and queries and keys narrower than the values are filled up with zeros. Where our
-    sinusoids have no end, MarianMT's tables have as many rows as `max_position_embeddings` and the longest output that
-    the generation settings allow.
+    Missing biases become zeros. Queries and keys that are narrower than the values are padded with zeros. Our
+    sinusoids have no limit; MarianMT's tables get as many rows as `max_position_embeddings`, or as the longest output
+    that the generation settings allow.
 
     Args:
-        model: The model; it is not changed.
+        model: The model. It is not changed.
 
     Returns:
         The MarianMT model, in evaluation mode, with weights of the same type on the same device.
 
     Raises:
-        ValueError: If MarianMT cannot represent the model; all reasons are named, **or**
-        TypeError: If the model is of another kind.
+        ValueError: If MarianMT cannot represent the model; all reasons are named.
+        TypeError: If the model is not one of this package.
     """
     check_model(model)
     faults = _faults_for_marian(model.config)
     if faults:
         raise ValueError(f"The model must be one that MarianMT can represent, but: {'; '.join(faults)}.")
-    config = model.config
     settings = copied_settings(model)
-    fields = {name: getattr(config, name) for name in COMMON_FIELDS}
-    fields["max_position_embeddings"] = max(config.max_position_embeddings, settings.max_length or 0)
-    marian: Any = MarianMTModel(
-        MarianConfig(
-            vocab_size=config.vocab_size,
-            decoder_vocab_size=config.decoder_vocab_size,
-            share_encoder_decoder_embeddings=config.share_encoder_decoder_embeddings,
-            tie_word_embeddings=config.tie_word_embeddings,
-            forced_eos_token_id=settings.forced_eos_token_id,
-            **fields,
-        )
-    )
+    marian: Any = MarianMTModel(_marian_config(model.config, settings))
     marian.to(device=model.device, dtype=model.dtype)
     weights = _marian_weights(model)
     with torch.no_grad():
@@ -119,13 +107,13 @@ def to_marian(model: Seq2SeqTransformerForConditionalGeneration) -> MarianMTMode
 
 
 def _convert(marian: Any, weights: Weights) -> tuple[dict[str, Any], Weights]:
-    """Return what Marian's config and weights are in ours."""
+    """Returns fields of our config, and our weights by name, for a MarianMT model and its weights."""
     config = marian.config
     bias = weights.pop("final_logits_bias", torch.zeros(1, 1))[0]
     if bias.any():
         weights["lm_head.bias"] = bias
     shared = weights.pop("model.shared.weight", None)
-    if shared is not None:  # where nothing is tied, files of earlier versions hold the shared table alone
+    if shared is not None:  # files of earlier versions may have one table for the two stacks
         weights = dict.fromkeys(_EMBEDDINGS, shared) | weights
     weights = {name: tensor for name, tensor in weights.items() if "embed_positions" not in name}
     tables = {stack: getattr(marian.model, stack).embed_positions.weight for stack in ("encoder", "decoder")}
@@ -138,7 +126,7 @@ def _convert(marian: Any, weights: Weights) -> tuple[dict[str, Any], Weights]:
     fields = {
         "vocab_size": marian.model.encoder.embed_tokens.weight.shape[0],
         "decoder_vocab_size": marian.model.decoder.embed_tokens.weight.shape[0],
-        # Where they are not tied, training has set them apart.
+        # If they are not tied, training may have made the two tables different.
         "share_encoder_decoder_embeddings": config.share_encoder_decoder_embeddings
         and source_table is not None
         and target_table is not None
@@ -152,7 +140,7 @@ def _convert(marian: Any, weights: Weights) -> tuple[dict[str, Any], Weights]:
 
 
 def _is_sinusoidal(table: torch.Tensor) -> bool:
-    """Tell whether a table of shape (L, D) holds Marian's sinusoids, rounded to its type; an odd D has no pairs."""
+    """Returns True if a table, shape (L, D), holds Marian's sinusoids, rounded to its type. An odd D has none."""
     length, d_model = table.shape
     if d_model % 2:
         return False
@@ -162,13 +150,13 @@ def _is_sinusoidal(table: torch.Tensor) -> bool:
 
 
 def _order(d_model: int) -> torch.Tensor:
-    """Return for each place of our vectors its place in Marian's: 0, D / 2, 1, D / 2 + 1, ..."""
+    """Returns for each place in our vectors its place in Marian's: 0, D / 2, 1, D / 2 + 1, ..."""
     order: torch.Tensor = torch.arange(d_model).reshape(2, -1).T.flatten()
     return order
 
 
 def _permuted(weights: Weights, order: torch.Tensor) -> Weights:
-    """Reorder the d_model axis of every weight of either model, under our names."""
+    """Returns the weights of either model, under our names, with the d_model axis in another order."""
     permuted = {}
     for name, tensor in weights.items():
         module, kind = name.split(".")[-2:]
@@ -179,7 +167,21 @@ def _permuted(weights: Weights, order: torch.Tensor) -> Weights:
     return permuted
 
 
+def _marian_config(config: Seq2SeqTransformerConfig, settings: GenerationConfig) -> MarianConfig:
+    fields = {name: getattr(config, name) for name in COMMON_FIELDS}
+    fields["max_position_embeddings"] = max(config.max_position_embeddings, settings.max_length or 0)
+    return MarianConfig(
+        vocab_size=config.vocab_size,
+        decoder_vocab_size=config.decoder_vocab_size,
+        share_encoder_decoder_embeddings=config.share_encoder_decoder_embeddings,
+        tie_word_embeddings=config.tie_word_embeddings,
+        forced_eos_token_id=settings.forced_eos_token_id,
+        **fields,
+    )
+
+
 def _faults_for_marian(config: Seq2SeqTransformerConfig) -> list[str]:
+    """Returns a sentence for each field of the config that MarianMT cannot represent."""
     faults = []
     if config.norm_position != "post":
         faults.append(f"`norm_position` is {config.norm_position!r}, not 'post'")
@@ -194,7 +196,7 @@ def _faults_for_marian(config: Seq2SeqTransformerConfig) -> list[str]:
 
 
 def _marian_weights(model: Seq2SeqTransformerForConditionalGeneration) -> Weights:
-    """Return the model's weights under Marian's names, all that Marian has but its position tables."""
+    """Returns the model's weights under Marian's names. Position tables are not among them."""
     weights = _permuted(model.state_dict(), _order(model.config.d_model).argsort())
     for name, module in model.named_modules():
         if isinstance(module, Seq2SeqTransformerAttention):
@@ -212,9 +214,10 @@ def _marian_weights(model: Seq2SeqTransformerForConditionalGeneration) -> Weight
 
 
 def _widened(projection: torch.Tensor, attention: Seq2SeqTransformerAttention, is_query: bool) -> torch.Tensor:
-    """Fill each head's keys up with zeros to the values' width: (H * K, ...) -> (D, ...).
+    """Pads the queries or keys of each head with zeros to the width of the values: (H * K, ...) -> (D, ...).
 
-    Marian divides scores by the root of the values' width, so queries are multiplied by its ratio to that of the keys.
+    Marian divides Q K^T by the square root of the values' width, and we by that of the keys' width. So the queries are
+    multiplied by the ratio of the two.
     """
     heads: torch.Tensor = projection.unflatten(0, (-1, attention.key_dim))
     wide = heads.new_zeros(heads.shape[0], attention.value_dim, *heads.shape[2:])

@@ -1,7 +1,7 @@
-"""Write a model as ONNX graphs, in the files and under the names that Optimum uses.
+"""Writes a model as ONNX graphs, with the file names and tensor names of Optimum.
 
-Shapes: B batch, S source length, P length of the past, T length of the target's tokens that are new, D d_model,
-H heads, K width of a head's keys or values, V vocabulary.
+Shapes: B batch, S source length, P number of past target tokens, T number of new target tokens, D d_model, H heads,
+K width of a head's keys or values, V vocabulary.
 """
 
 import copy
@@ -25,10 +25,10 @@ from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForC
 from .checks import check_model
 
 
-# The first with GELU; a fixed one, so that a file does not depend on the version of torch.
+# The first with GELU. Fixed, so that a file does not depend on the version of torch.
 OPSET = 20
 
-# Bytes of weights up to which a graph is one file: protobuf's limit is 2 GiB in all.
+# A graph with more bytes of weights is stored as two files: the limit of protobuf is 2 GiB for a file.
 _LARGEST_FILE = 2**31 - 2**26
 
 _BATCH, _SOURCE, _PAST, _TARGET = map(Dim, ("batch", "source_length", "past_length", "target_length"))
@@ -39,26 +39,26 @@ def to_onnx(
     tokenizer: PreTrainedTokenizerBase,
     folder: str | os.PathLike[str],
 ) -> None:
-    """Write a model and its tokenizer as three ONNX graphs in float32.
+    """Writes a model and its tokenizer as three ONNX graphs in float32.
 
     - encoder_model.onnx: `input_ids` and `attention_mask` (B, S) to `last_hidden_state` (B, S, D).
     - decoder_model.onnx, for the first step: `input_ids` (B, T), `encoder_hidden_states` and `encoder_attention_mask`
       to `logits` (B, T, V) and, for each layer N, `present.N.decoder.key`, `present.N.decoder.value` (B, H, T, K),
       `present.N.encoder.key` and `present.N.encoder.value` (B, H, S, K).
-    - decoder_with_past_model.onnx, for those after it: `input_ids`, the tokens that are new, `encoder_attention_mask`
-      and `past_key_values.N...` of the same four to `logits` and `present.N.decoder...` (B, H, P + T, K). Those of the
-      source do not change.
+    - decoder_with_past_model.onnx, for all later steps: `input_ids` (the new tokens), `encoder_attention_mask` and
+      `past_key_values.N...` of the same four to `logits` and `present.N.decoder...` (B, H, P + T, K). The keys and
+      values of the source do not change.
 
     The folder also holds config.json, generation_config.json, and the tokenizer's files.
 
     Args:
-        model: The model. It is left as it is.
-        tokenizer: The tokenizer it was trained with.
+        model: The model. It is not changed.
+        tokenizer: Its tokenizer.
         folder: A new or empty folder.
 
     Raises:
-        ImportError: If onnx or onnxscript is not installed, **or**
-        TypeError: If the model is of another kind, **or**
+        ImportError: If onnx or onnxscript is not installed.
+        TypeError: If the model is not one of this package.
         ValueError: If the folder is not empty.
     """
     missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
@@ -90,7 +90,7 @@ def export_model(
 
 
 class _Encoder(nn.Module):
-    """encoder_model.onnx."""
+    """The encoder, as encoder_model.onnx runs it."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class _Encoder(nn.Module):
 
 
 class _Decoder(nn.Module):
-    """decoder_model.onnx."""
+    """The decoder without past tokens, as decoder_model.onnx runs it."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class _Decoder(nn.Module):
 
 
 class _DecoderWithPast(nn.Module):
-    """decoder_with_past_model.onnx."""
+    """The decoder with past tokens, as decoder_with_past_model.onnx runs it."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -146,9 +146,9 @@ class _DecoderWithPast(nn.Module):
         past_length = past_key_values[0].shape[2]
         outputs = self.model(
             decoder_input_ids=input_ids,
-            # Given, so that the mask is part of the graph for one token as for several.
+            # With a mask given, the graph is the same for one new token as for several.
             decoder_attention_mask=input_ids.new_ones(input_ids.shape[0], past_length + input_ids.shape[1]),
-            # Only its shape is read, since the cache holds the source's keys: (B, H, S, K) -> (B, S, D)
+            # Only the shape is read, since the cache has the keys of the source: (B, H, S, K) -> (B, S, D)
             encoder_outputs=(past_key_values[3].transpose(1, 2).flatten(-2),),
             attention_mask=encoder_attention_mask,
             cache=cache,
@@ -168,7 +168,7 @@ def _cache_names(prefix: str, num_layers: int, stacks: Sequence[str] = ("decoder
 
 
 def _export_graphs(model: Any, folder: Path) -> None:
-    """Traces the three graphs with inputs of any size, the sizes being named as variable."""
+    """Exports the three graphs, with variable sizes of batch and lengths."""
     num_layers = model.config.decoder_layers
     source_ids, target_ids = torch.ones(2, 5, dtype=torch.long), torch.ones(2, 3, dtype=torch.long)
     mask = torch.ones(2, 5, dtype=torch.long)
@@ -214,14 +214,14 @@ def _export(
     output_names: list[str],
     past_names: Sequence[str] = (),
 ) -> None:
-    """Exports a module.
+    """Exports a module as a graph.
 
     Args:
         module: The module.
         path: The file to write.
-        inputs: For each argument of `forward` an example and its variable axes.
-        output_names: Names of the outputs.
-        past_names: Names of the tensors in the argument `past_key_values`.
+        inputs: For each argument of `forward`, an example and the names of its variable axes.
+        output_names: The names of the outputs.
+        past_names: The names of the tensors in the argument `past_key_values`.
     """
     names = [name for name in inputs if name != "past_key_values"]
     num_bytes = sum(parameter.nbytes for parameter in module.parameters())
@@ -236,7 +236,7 @@ def _export(
         verbose=False,
     )
     for part in (program.model, program.model.graph, *program.model.graph.all_nodes()):
-        part.metadata_props.clear()  # the lines of Python that each node comes from, longer than the graph
+        part.metadata_props.clear()  # the lines of Python that made each node, which take more room than the graph
         for value in getattr(part, "outputs", ()):
             value.metadata_props.clear()
     program.save(path, external_data=num_bytes > _LARGEST_FILE)
@@ -244,7 +244,7 @@ def _export(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences what the exporter says of itself: that torchvision is missing, and which names of axes it merged."""
+    """Silences messages of the exporter: that torchvision is missing, and which names of axes it merged."""
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = logger.level
     logger.setLevel(logging.ERROR)

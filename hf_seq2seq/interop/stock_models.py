@@ -1,7 +1,7 @@
-"""What the importers of stock transformers models share: read a folder safely, tell all that does not fit, build ours.
+"""Imports a stock transformers model: reads its folder safely, names all that does not fit, and builds ours.
 
-These importers alone read pytorch_model.bin, and only with `weights_only=True`, which runs no code of the file. Code
-that travels with a model is never run.
+Only these importers read pytorch_model.bin, and only with `weights_only=True`, which runs no code of the file. The
+Python code that may come with a model is never run.
 """
 
 import logging
@@ -16,7 +16,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.activations import ACT2FN
 
-from hf_seq2seq.loading import PathLike
+from hf_seq2seq.loading import PathLike, not_found
 from hf_seq2seq.model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
 from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 
@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 
 Weights = dict[str, torch.Tensor]
 
-# Fields of old configs that the stock models do not read, with the one value that their code stands for: with another
-# one the weights were meant for another network.
+# Fields of old configs that the stock classes do not read, with the value that their code implements. Weights with
+# another value belong to another network.
 _EXPECTED_VALUES = {
     "normalize_before": False,
     "normalize_embedding": False,
@@ -36,7 +36,7 @@ _EXPECTED_VALUES = {
     "is_decoder": False,
 }
 
-# Fields that mean the same in every config here.
+# Fields with the same meaning in the configs of MarianMT, FSMT and this package.
 COMMON_FIELDS = (
     "d_model",
     "encoder_layers",
@@ -64,39 +64,28 @@ def import_stock_model(
     stock_class: type[PreTrainedModel],
     convert: Callable[[Any, Weights], tuple[dict[str, Any], Weights]],
 ) -> Seq2SeqTransformerForConditionalGeneration:
-    """Load a model of a stock class and turn it into ours, with its weights, their type and its generation settings.
+    """Loads a model of a stock class as ours, with its weights, their type and its generation settings.
 
     Args:
         path_or_repo: A folder, or the name of a repository on the Hub.
         stock_class: The class in transformers.
-        convert: Given the stock model and those of its weights that were in the files, returns our config's fields
-            that are not `COMMON_FIELDS`, and our weights by name.
+        convert: A function that gets the stock model, and those of its weights that were in the files. It returns the
+            fields of our config that are not `COMMON_FIELDS`, and our weights by name.
 
     Returns:
         The model, in evaluation mode.
 
     Raises:
-        OSError: If there is no such folder or repository, **or**
+        OSError: If there is no such folder or repository.
         ValueError: If it holds another kind of model, or one that cannot be represented; all reasons are named.
     """
     folder = local_folder(path_or_repo)
-    config_fields = _config_fields(folder, stock_class)
-    faults = _config_faults(config_fields)
-    loaded: Any
+    faults = _config_faults(_config_fields(folder, stock_class))
     try:
-        if (folder / "generation_config.json").exists():
-            GenerationConfig.from_pretrained(folder)  # a damaged one would be replaced in silence below
-        loaded = stock_class.from_pretrained(
-            folder,
-            local_files_only=True,
-            weights_only=True,
-            output_loading_info=True,
-            attn_implementation="eager",  # not what config.json asks for: that may be code of a repository
-        )
-    except Exception as error:  # transformers, torch and safetensors raise whatever a damaged file leads to
+        stock, report = _load_stock_model(folder, stock_class)
+    except Exception as error:  # a damaged file makes transformers, torch and safetensors raise all kinds of errors
         faults.append(f"{stock_class.__name__} cannot load it ({_cause(error)})")
         raise _refusal(path_or_repo, faults) from error
-    stock, report = loaded
     _warn_of_layerdrop(stock.config)
     faults += [f"the weight `{name}` is left over" for name in sorted(report["unexpected_keys"])]
     stored = {name: tensor for name, tensor in stock.state_dict().items() if name not in report["missing_keys"]}
@@ -109,7 +98,7 @@ def import_stock_model(
         raise _refusal(path_or_repo, faults) from error
     model: Any = Seq2SeqTransformerForConditionalGeneration(config).to(stock.dtype)
     model.load_state_dict(weights, strict=False)
-    # A tied weight has one name here.
+    # `named_parameters` has one name for tied weights, so the other names may be absent.
     faults += [f"the weight `{name}` is missing" for name, _ in model.named_parameters() if name not in weights]
     if faults:
         raise _refusal(path_or_repo, faults)
@@ -117,8 +106,22 @@ def import_stock_model(
     return model.eval()  # type: ignore[no-any-return]
 
 
+def _load_stock_model(folder: Path, stock_class: type[PreTrainedModel]) -> tuple[Any, dict[str, Any]]:
+    """Returns the stock model, and the report of weights that are missing or left over."""
+    if (folder / "generation_config.json").exists():
+        GenerationConfig.from_pretrained(folder)  # raises if it is damaged; below it would be silently replaced
+    loaded: Any = stock_class.from_pretrained(
+        folder,
+        local_files_only=True,
+        weights_only=True,
+        output_loading_info=True,
+        attn_implementation="eager",  # config.json may name code of a repository here
+    )
+    return loaded  # type: ignore[no-any-return]
+
+
 def copied_settings(model: Any) -> GenerationConfig:
-    """Return a copy of a model's generation settings, without what tells where they came from."""
+    """Returns a copy of a model's generation settings, without the private fields that name their origin."""
     settings: dict[str, Any] = model.generation_config.to_dict()
     return GenerationConfig.from_dict({key: value for key, value in settings.items() if key[0] != "_"})
 
@@ -126,7 +129,7 @@ def copied_settings(model: Any) -> GenerationConfig:
 def load_stock_tokenizer(
     path_or_repo: PathLike, tokenizer_class: type[PreTrainedTokenizerBase], file_names: Sequence[str]
 ) -> PreTrainedTokenizerBase | None:
-    """Load a tokenizer of a stock class.
+    """Loads a tokenizer of a stock class.
 
     Args:
         path_or_repo: A folder, or the name of a repository on the Hub.
@@ -134,10 +137,10 @@ def load_stock_tokenizer(
         file_names: The files that it needs.
 
     Returns:
-        The tokenizer, or None where the folder holds none of the files.
+        The tokenizer, or None if the folder has none of the files.
 
     Raises:
-        OSError: If there is no such folder or repository, **or**
+        OSError: If there is no such folder or repository.
         ValueError: If a file is missing or damaged, or a library that the tokenizer needs is not installed.
     """
     folder = local_folder(path_or_repo)
@@ -147,7 +150,7 @@ def load_stock_tokenizer(
     if missing:
         raise ValueError(
             f"The tokenizer of `{path_or_repo}` must have the files {', '.join(file_names)}, but has no "
-            f"{', '.join(missing)}. Copy them there, or take all of them away to import the weights alone."
+            f"{', '.join(missing)}. Copy them there, or remove all of them to import the weights alone."
         )
     try:
         tokenizer: Any = tokenizer_class.from_pretrained(folder)
@@ -156,7 +159,7 @@ def load_stock_tokenizer(
             f"The tokenizer of `{path_or_repo}` needs a library that is not installed "
             f"({' '.join(str(error).split())}). Install it with `pip install 'hf-seq2seq[export]'`."
         ) from error
-    except Exception as error:  # sentencepiece and the tokenizers raise whatever a damaged file leads to
+    except Exception as error:  # a damaged file makes sentencepiece and the tokenizers raise all kinds of errors
         raise ValueError(
             f"The tokenizer of `{path_or_repo}` must be whole, but cannot be read ({type(error).__name__}: "
             f"{' '.join(str(error).split())}). Copy its files again."
@@ -165,7 +168,9 @@ def load_stock_tokenizer(
 
 
 def local_folder(path_or_repo: PathLike) -> Path:
-    """Return the folder, or that of a repository once it is downloaded: safetensors files where it has any.
+    """Returns the folder, or downloads a repository and returns its folder.
+
+    Of a repository's weights, safetensors files are downloaded, or pytorch_model.bin if there are none.
 
     Raises:
         FileNotFoundError: If there is no such folder or repository.
@@ -174,21 +179,19 @@ def local_folder(path_or_repo: PathLike) -> Path:
     if folder.is_dir():
         return folder
     try:
-        # Not left to from_pretrained, which asks the Hub to convert a repository that has no safetensors files.
+        # from_pretrained would ask the Hub to convert the weights of a repository that has no safetensors files.
         folder = Path(
             snapshot_download(str(path_or_repo), allow_patterns=["*.json", "*.safetensors", "*.spm", "*.txt"])
         )
         if not any(folder.glob("*.safetensors")):
             snapshot_download(str(path_or_repo), allow_patterns=["pytorch_model*.bin"])
     except (OSError, ValueError) as error:
-        raise FileNotFoundError(
-            f"`{path_or_repo}` must be a model's folder, or the name of a repository on the Hub, but is no folder, "
-            f"and the Hub did not give it ({' '.join(str(error).split())}). Check the path for a typing error."
-        ) from error
+        raise not_found(path_or_repo, "model", error) from error
     return folder
 
 
 def _config_fields(folder: Path, stock_class: type[PreTrainedModel]) -> dict[str, Any]:
+    """Returns the fields of config.json, after a check that they describe a model of the stock class."""
     if not (folder / "config.json").exists():
         raise FileNotFoundError(f"`{folder}` must be a model's folder, but has no config.json. Name another folder.")
     try:
@@ -206,7 +209,7 @@ def _config_fields(folder: Path, stock_class: type[PreTrainedModel]) -> dict[str
 
 
 def _config_faults(fields: dict[str, Any]) -> list[str]:
-    """Name each value that says that the weights were meant for another network than the stock class."""
+    """Returns a sentence for each value that shows that the weights belong to another network."""
     faults = [
         f"`{name}` is {fields[name]!r}, not {expected!r}"
         for name, expected in _EXPECTED_VALUES.items()

@@ -16,8 +16,7 @@ from reference.tiny_models import tiny_model
 from transformers import PreTrainedTokenizerFast
 
 from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration, Translator
-from hf_seq2seq.demo import make_demo, write_space
-from hf_seq2seq.demo import views
+from hf_seq2seq.demo import make_demo, views, write_space
 from hf_seq2seq.demo.page import Contents
 from hf_seq2seq.demo.views import (
     DemoTranslator,
