@@ -1,6 +1,6 @@
-"""Write a model as CTranslate2 reads it, a C++ engine that translates on CPUs and GPUs without torch.
+"""Writes a model for CTranslate2, a C++ engine that translates on CPUs and GPUs without torch.
 
-Shapes: D d_model, H heads, K width of a head's keys, P width that heads are padded to, V vocabulary.
+Shapes: D d_model, H heads, K width of a head's keys, P padded width of a head, V vocabulary.
 """
 
 import math
@@ -33,7 +33,7 @@ except ImportError as error:
     ) from error
 
 
-# CTranslate2's name of each function of transformers' ACT2FN that it has.
+# CTranslate2's name for each activation function of transformers' ACT2FN that it has.
 ACTIVATIONS = {
     "gelu": Activation.GELU,
     "gelu_accurate": Activation.GELUTanh,
@@ -50,7 +50,7 @@ ACTIVATIONS = {
     "tanh": Activation.Tanh,
 }
 
-# Settings of `generate()` that change its output and that CTranslate2 knows under no name.
+# Settings of `generate()` that change its output, and that CTranslate2 does not have.
 _UNKNOWN_SETTINGS = (
     "begin_suppress_tokens",
     "encoder_no_repeat_ngram_size",
@@ -60,11 +60,11 @@ _UNKNOWN_SETTINGS = (
     "sequence_bias",
 )
 
-# Rows of the table of positions that a model with sinusoids gets at least; CTranslate2 computes none beyond it.
+# The smallest number of rows in the table of sinusoids that is stored. CTranslate2 cannot go beyond the table.
 _NUM_POSITIONS = 1024
 
-# Added to the logits of tokens that are never to be written, which CTranslate2 has no other way to store with a model:
-# next to float16's lowest number, so that it stays finite in every type.
+# Added to the logits of banned tokens by the bias of the output projection, since CTranslate2 cannot store a list of
+# them with a model. It is near the lowest number of float16, so it is finite in every type.
 _BANNED = -6e4
 
 
@@ -74,29 +74,33 @@ def to_ctranslate2(
     folder: str | os.PathLike[str],
     quantization: str | None = None,
 ) -> None:
-    """Write a model and its tokenizer as a CTranslate2 model.
+    """Writes a model and its tokenizer as a CTranslate2 model.
 
-    Given the tokens of a source, its end token included, `ctranslate2.Translator.translate_batch` writes the tokens
-    that `generate()` writes with `early_stopping=True` and `renormalize_logits=True` (without the latter, what
-    probability the banned tokens had is not shared out among the others), if both have the same beam and length
-    penalty, and `max_input_length=0`, `min_decoding_length=0` and `max_decoding_length=max_length - 1` are passed.
-    With `patience=2` the outputs are nearly those of `early_stopping=False`. An output that reaches the limit is not
-    closed by an end token, whatever `forced_eos_token_id` says.
+    `ctranslate2.Translator.translate_batch` then finds the same tokens as `generate()` under these conditions:
+
+    - It gets the tokens of a source with the end token, `max_input_length=0`, `min_decoding_length=0` and
+      `max_decoding_length=max_length - 1`.
+    - `generate()` has the same beam size and length penalty, `early_stopping=True` and `renormalize_logits=True`,
+    which
+      gives the probability of banned tokens to the others.
+
+    With `patience=2` the outputs are nearly those of `early_stopping=False`. An output that reaches the limit has no
+    end token, whatever `forced_eos_token_id` is.
 
     The folder holds model.bin, config.json and vocabularies for CTranslate2, generation_config.json, and the
-    tokenizer's files. In config.json are also `pad_token` and `max_position_embeddings`, the most tokens that a source
-    or an output may have.
+    tokenizer's files. In config.json are also `pad_token` and `max_position_embeddings`, the largest number of tokens
+    of a source or an output.
 
     Args:
-        model: The model. It is left as it is.
-        tokenizer: The tokenizer it was trained with.
+        model: The model. It is not changed.
+        tokenizer: Its tokenizer.
         folder: A new or empty folder.
         quantization: The type of the stored weights, such as "int8"; by default float32.
 
     Raises:
-        ValueError: If the folder is not empty, `quantization` is no type of CTranslate2's, or the model has parts that
-            CTranslate2 has not, **or**
-        TypeError: If the model is of another kind.
+        ValueError: If the folder is not empty, `quantization` is not a type of CTranslate2, or the model has parts
+            that CTranslate2 does not have.
+        TypeError: If the model is not one of this package.
     """
     check_model(model)
     if quantization is not None and quantization not in ACCEPTED_MODEL_TYPES:
@@ -128,14 +132,14 @@ def export_model(
 
 
 class _Converter(Converter):  # type: ignore[misc]  # ctranslate2 has no types
-    """CTranslate2's way to write a model: `_load` describes it."""
+    """A converter of CTranslate2, which writes the model that `_load` describes."""
 
     def __init__(self, model: Seq2SeqTransformerForConditionalGeneration, tokenizer: PreTrainedTokenizerBase) -> None:
         self._model = model
         self._tokenizer = tokenizer
 
     def convert_into(self, folder: os.PathLike[str], quantization: str | None) -> None:
-        """Writes into a folder that exists and holds other files, which `convert` would refuse or delete."""
+        """Writes into a folder with other files in it, which CTranslate2's own `convert` would refuse or delete."""
         spec = self._load()
         spec.validate()
         spec.optimize(quantization=quantization)
@@ -163,7 +167,7 @@ class _Converter(Converter):  # type: ignore[misc]  # ctranslate2 has no types
         config.decoder_start_token = target[settings.decoder_start_token_id]
         config.eos_token = target[end_ids(settings)[0]]
         config.bos_token = config.decoder_start_token
-        # CTranslate2 appends an unknown token that is not there, and then the sizes differ.
+        # If the vocabulary lacks this token, CTranslate2 appends it, and then the sizes differ.
         config.unk_token = self._tokenizer.unk_token if self._tokenizer.unk_token in target else config.eos_token
         config.layer_norm_epsilon = model.model.encoder.layers[0].final_layer_norm.eps
         config.add_source_eos = False  # our tokenizers end a source themselves
@@ -172,7 +176,7 @@ class _Converter(Converter):  # type: ignore[misc]  # ctranslate2 has no types
 
 
 def _unknown_parts(model: Seq2SeqTransformerForConditionalGeneration, tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """Names everything about the model, its settings and its tokenizer that CTranslate2 cannot represent."""
+    """Returns a sentence for each part of model, settings and tokenizer that CTranslate2 cannot represent."""
     config, settings = model.config, model.generation_config
     problems = []
     if config.activation_function not in ACTIVATIONS:
@@ -199,7 +203,7 @@ def _unknown_parts(model: Seq2SeqTransformerForConditionalGeneration, tokenizer:
 
 
 def _tokens(vocab: dict[str, int], size: int) -> list[str]:
-    """Lists tokens in the order of their ids; an id without a token gets a name that no token has."""
+    """Returns the tokens in the order of their ids. An id without a token gets a name that no token has."""
     tokens = {index: token for token, index in vocab.items()}
     names = []
     for index in range(size):
@@ -211,7 +215,7 @@ def _tokens(vocab: dict[str, int], size: int) -> list[str]:
 
 
 def banned_tokens(model: Seq2SeqTransformerForConditionalGeneration) -> list[int]:
-    """Returns the ids that an export is kept from writing: padding, and what the generation settings ban."""
+    """Returns the ids that an export never outputs: padding, and those that the generation settings ban."""
     settings = model.generation_config
     banned = {model.config.pad_token_id, *(settings.suppress_tokens or [])}
     banned |= {token for ids in settings.bad_words_ids or [] for token in ids}
@@ -219,7 +223,7 @@ def banned_tokens(model: Seq2SeqTransformerForConditionalGeneration) -> list[int
 
 
 def _projection_bias(model: Seq2SeqTransformerForConditionalGeneration) -> Tensor:
-    """Returns the output projection's bias (V,), which keeps banned tokens out."""
+    """Returns the bias of the output projection, shape (V,), with which banned tokens are never chosen."""
     weight, bias = model.lm_head.weight, model.lm_head.bias
     total = torch.zeros(len(weight)) if bias is None else _copy(bias)
     total[banned_tokens(model)] = _BANNED
@@ -227,7 +231,7 @@ def _projection_bias(model: Seq2SeqTransformerForConditionalGeneration) -> Tenso
 
 
 def _set_stack(spec: Any, stack: Any) -> None:
-    """Describes the encoder or the decoder."""
+    """Copies the weights of the encoder or the decoder into CTranslate2's description."""
     config = stack.config
     embeddings = spec.embeddings[0] if isinstance(spec.embeddings, list) else spec.embeddings
     embeddings.weight = _copy(stack.embed_tokens.weight)
@@ -247,7 +251,7 @@ def _set_stack(spec: Any, stack: Any) -> None:
 
 
 def _positions(stack: Any) -> Tensor:
-    """Returns the learned table, or as many of the stack's sinusoids as should do: CTranslate2's own differ."""
+    """Returns the learned table, or a table of the stack's sinusoids, from which CTranslate2's own differ."""
     if stack.config.position_embedding_type == "learned":
         return _copy(stack.embed_positions.weight)
     position_ids = torch.arange(max(_NUM_POSITIONS, stack.config.max_position_embeddings))
@@ -255,10 +259,11 @@ def _positions(stack: Any) -> Tensor:
 
 
 def _set_attention(spec: Any, attention: Any, *, is_cross_attention: bool) -> None:
-    """Describes an attention, whose heads have one width P in CTranslate2.
+    """Copies the weights of an attention module into CTranslate2's description.
 
-    Where keys and values differ in width, the narrower ones are filled up with zeros. CTranslate2 divides scores by
-    sqrt(D / H), so the queries are multiplied by what that is too much.
+    In CTranslate2, all vectors of a head have one width P. If keys and values differ in width, the narrower ones are
+    padded with zeros. CTranslate2 divides Q K^T by sqrt(D / H) and we by sqrt(K), so the queries are multiplied by the
+    ratio of the two.
     """
     width = max(attention.key_dim, attention.value_dim)
     num_heads = attention.q_proj.out_features // attention.key_dim
@@ -282,7 +287,7 @@ def _set_attention(spec: Any, attention: Any, *, is_cross_attention: bool) -> No
 
 
 def _pad_heads(weight: Tensor, num_heads: int, width: int) -> Tensor:
-    """Adds zeros to the rows of each head, (H * K, ...) -> (H * P, ...)."""
+    """Pads the rows of each head with zeros: (H * K, ...) -> (H * P, ...)."""
     heads = weight.unflatten(0, (num_heads, -1))  # -> (H, K, ...)
     missing = heads.new_zeros(num_heads, width - heads.shape[1], *heads.shape[2:])
     return torch.cat((heads, missing), dim=1).flatten(0, 1)
