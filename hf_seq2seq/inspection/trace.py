@@ -1,7 +1,7 @@
-"""What happens inside a model in one real forward pass, for looking at.
+"""Records what a model computes in one forward pass.
 
-Shapes: B pairs of a batch, S source length, T target length, H heads, K width of a head's queries and keys. Lengths
-are without a batch where a trace is meant, which is of one pair of texts.
+Shapes: B pairs of a batch, S source length, T target length, H heads, K width of a head's queries and keys, V
+vocabulary. A trace is of one pair of texts, so its tensors have no batch axis.
 """
 
 import copy
@@ -33,16 +33,16 @@ STACK_NAMES = {"encoder": "encoder self-attention", "decoder": "decoder self-att
 
 @dataclass(frozen=True)
 class Attention:
-    """What one layer's attention computed; T queries look at S keys.
+    """What the attention of one layer computed for T queries and S keys.
 
     Attributes:
-        query_tokens: The T tokens that look.
-        key_tokens: The S tokens that are looked at.
-        queries: Shape (H, T, K).
-        keys: Shape (H, S, K).
-        allowed: Which key each query may look at, shape (T, S): the causal mask and that of the padding.
-        weights: Shape (H, T, S), each row summing to 1.
-        scaling: What scores are multiplied by: 1 / sqrt(d_k).
+        query_tokens: The T tokens that attend.
+        key_tokens: The S tokens that are attended to.
+        queries: The queries, shape (H, T, K).
+        keys: The keys, shape (H, S, K).
+        allowed: True where a query may attend to a key, shape (T, S): the causal mask and the padding mask together.
+        weights: The attention weights, shape (H, T, S). Each row sums to 1.
+        scaling: The factor of Q K^T: 1 / sqrt(d_k).
     """
 
     query_tokens: list[str]
@@ -59,13 +59,13 @@ class Trace:
     """What a model computed for a source and its target, layer by layer.
 
     Attributes:
-        source_tokens: The S source tokens, with the end token, and with padding where there was some.
-        input_tokens: The T tokens that the decoder was given: the start token, and the target but its last.
-        target_tokens: The T tokens that it was to predict from them.
-        encoder: Self-attention of each encoder layer.
-        decoder: Masked self-attention of each decoder layer.
-        cross: Cross-attention of each decoder layer.
-        logits: Shape (T, V).
+        source_tokens: The S source tokens, with the end token and with padding, if there was any.
+        input_tokens: The T tokens of the decoder's input: the start token, and the target without its last token.
+        target_tokens: The T tokens of the target, which the decoder predicts from these.
+        encoder: The self-attention of each encoder layer.
+        decoder: The masked self-attention of each decoder layer.
+        cross: The cross-attention of each decoder layer.
+        logits: The logits, shape (T, V).
     """
 
     source_tokens: list[str]
@@ -77,7 +77,7 @@ class Trace:
     logits: Tensor
 
     def attention(self, stack: Stack, layer: int | None = None) -> Attention:
-        """Returns the attention of a layer, counted from 1; by default of the last.
+        """Returns the attention of a layer, counted from 1; by default that of the last layer.
 
         Raises:
             ValueError: If there is no such stack or layer.
@@ -95,19 +95,19 @@ def trace(
     sources: Sequence[str],
     targets: Sequence[str | Hypothesis] | None = None,
 ) -> list[Trace]:
-    """Run a batch of pairs through a model and keep what its attention computed.
+    """Runs a batch of pairs through a model and returns what its attention computed.
 
-    Texts of unequal length are padded, as in training, and the decoder is told where its padding is.
+    Texts of unequal length are padded, as in training, and padding in the target is masked too.
 
     Args:
-        model: The model; it stays as it is, and others may use it at the same time.
+        model: The model. It is not changed, and other threads may use it at the same time.
         tokenizer: Its tokenizer.
-        sources: The texts.
-        targets: Their translations: texts, or what `translator.hypotheses` found, which may be other tokens than the
-            tokenizer makes of its text; by default those that `Translator` finds.
+        sources: The source texts.
+        targets: The target of each source: a text, or a hypothesis of `translator.hypotheses`, whose tokens may differ
+            from those that the tokenizer makes of its text. By default the translations that `Translator` finds.
 
     Returns:
-        A trace for each pair, on the CPU.
+        A trace for each pair, with tensors on the CPU.
 
     Raises:
         ValueError: If there is no text, a text is blank, the numbers of texts differ, or the tokenizer cannot encode
@@ -120,23 +120,17 @@ def trace(
         search = TorchSearch(observed)
         target_ids = [found[0] for found in search.search(source_ids, [[]] * len(source_ids), search.settings({}))]
     else:
-        target_ids = [_ids_of_target(tokenizer, target) for target in targets]
+        target_ids = [_target_ids(tokenizer, target) for target in targets]
     input_ids, attention_mask = pad_rows(source_ids, model.config.pad_token_id, model.device)
     labels, label_mask = pad_rows(target_ids, model.config.pad_token_id, model.device)
     decoder_input_ids = observed.prepare_decoder_input_ids_from_labels(labels)
-    observed.set_attn_implementation("eager")
-    decoder_layers: Any = observed.model.decoder.layers
-    recorders = {
-        "encoder": [_Recorder(layer.self_attn) for layer in observed.model.encoder.layers],
-        "decoder": [_Recorder(layer.self_attn) for layer in decoder_layers],
-        "cross": [_Recorder(layer.encoder_attn) for layer in decoder_layers],
-    }
+    recorders = _record_attention(observed)
     with torch.inference_mode():
         output = observed(
             input_ids=input_ids,
             attention_mask=attention_mask,
             decoder_input_ids=decoder_input_ids,
-            decoder_attention_mask=label_mask,  # an input stands where the label after it does
+            decoder_attention_mask=label_mask,  # the inputs are the labels, one place later, so the mask is the same
             use_cache=False,
         )
     traces = []
@@ -150,14 +144,25 @@ def trace(
             stack: [recorder.attention(row, *tokens[stack]) for recorder in of_stack]
             for stack, of_stack in recorders.items()
         }
-        traces.append(Trace(of_source, of_input, of_target, **layers, logits=_ours(output.logits[row])))
+        traces.append(Trace(of_source, of_input, of_target, **layers, logits=_copy_to_cpu(output.logits[row])))
     return traces
 
 
-def private_copy(model: Model) -> Model:
-    """Returns the same model in evaluation mode, sharing its weights, with settings and hooks of its own.
+def _record_attention(model: Model) -> "dict[str, list[_Recorder]]":
+    """Adds recorders to the attention modules of a private copy, and returns them by stack and layer."""
+    model.set_attn_implementation("eager")  # the one that returns weights
+    decoder_layers: Any = model.model.decoder.layers
+    return {
+        "encoder": [_Recorder(layer.self_attn) for layer in model.model.encoder.layers],
+        "decoder": [_Recorder(layer.self_attn) for layer in decoder_layers],
+        "cross": [_Recorder(layer.encoder_attn) for layer in decoder_layers],
+    }
 
-    What is done to it, the model and its other users do not see.
+
+def private_copy(model: Model) -> Model:
+    """Returns a copy of a model in evaluation mode that shares its weights, but has its own settings and hooks.
+
+    Changes of the copy's settings and hooks do not affect the model or its other users.
     """
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     private: Model = copy.deepcopy(model, shared)
@@ -166,7 +171,11 @@ def private_copy(model: Model) -> Model:
 
 
 def check_number(name: str, number: int, highest: int, owner: str) -> None:
-    """Raises ValueError unless a layer's or head's number is one that its owner has."""
+    """Checks the number of a layer or a head.
+
+    Raises:
+        ValueError: If it is not from 1 to `highest`.
+    """
     if not 1 <= number <= highest:
         raise ValueError(
             f"`{name}` must be at least 1 and at most {highest} for the {owner} of this model, but is {number} "
@@ -175,11 +184,11 @@ def check_number(name: str, number: int, highest: int, owner: str) -> None:
 
 
 class _Recorder:
-    """Keeps what an attention module computes in its next forward pass.
+    """Records what an attention module computes in its next forward pass.
 
     Args:
-        module: The module, which holds the recorder through its hooks; not the other way round, so that both go as
-            soon as the module does.
+        module: The module. It refers to the recorder by its hooks, and the recorder does not refer to it, so that both
+            are freed as soon as the module is.
     """
 
     def __init__(self, module: Seq2SeqTransformerAttention) -> None:
@@ -199,12 +208,12 @@ class _Recorder:
         self.mask: Tensor | None = kwargs["attention_mask"]
 
     def attention(self, row: int, query_tokens: list[str], key_tokens: list[str]) -> Attention:
-        """Returns what was kept of one row of the batch."""
+        """Returns what was recorded for one row of the batch."""
         allowed = torch.ones(self.weights.shape[2:], dtype=torch.bool)
-        if self.mask is not None:  # (B, 1, T, S): True, or 0, where a query may look
+        if self.mask is not None:  # (B, 1, T, S): True, or 0 as a number, where a query may attend
             mask = self.mask.expand(len(self.weights), -1, *allowed.shape)[row, 0].cpu()
             allowed = mask if mask.dtype == torch.bool else mask == 0
-        queries, keys, weights = (_ours(kept[row]) for kept in (self.queries, self.keys, self.weights))
+        queries, keys, weights = (_copy_to_cpu(kept[row]) for kept in (self.queries, self.keys, self.weights))
         return Attention(query_tokens, key_tokens, queries, keys, allowed, weights, self.scaling)
 
 
@@ -221,9 +230,9 @@ def _check_pairs(sources: Sequence[str], targets: Sequence[str | Hypothesis] | N
         )
 
 
-def _ids_of_target(tokenizer: PreTrainedTokenizerBase, target: str | Hypothesis) -> Ids:
+def _target_ids(tokenizer: PreTrainedTokenizerBase, target: str | Hypothesis) -> Ids:
     return list(target.token_ids) if isinstance(target, Hypothesis) else encode_targets(tokenizer, [target])[0]
 
 
-def _ours(tensor: Tensor) -> Tensor:
+def _copy_to_cpu(tensor: Tensor) -> Tensor:
     return tensor.detach().cpu().float().clone()
