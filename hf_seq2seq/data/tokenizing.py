@@ -127,7 +127,7 @@ def _features() -> Features:
 
 
 def _cache_key(dataset: Dataset, tokenizer: "PreTrainedTokenizerBase") -> str | None:
-    """Return a key made from all that decides the ids; None for a slow tokenizer, which leaves it to the library."""
+    """Returns a key made of all that decides the ids; None for a slow tokenizer, which leaves it to the library."""
     if not tokenizer.is_fast:
         return None
     backend = json.loads(tokenizer.backend_tokenizer.to_str())
