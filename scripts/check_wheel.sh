@@ -11,7 +11,7 @@ trap 'rm -rf "$folder"' EXIT
 .venv/bin/python -m venv "$folder/env"
 "$folder/env/bin/python" -m pip install --quiet --constraint scripts/constraints.txt "$folder"/*.whl
 
-# From here on nothing of the checkout is at hand, nor the network.
+# From here on, neither the checkout nor the network is used.
 cd "$folder"
 export HF_HUB_OFFLINE=1 PATH=$folder/env/bin:$PATH
 seq 1 300 | sed 's/^/the number /' > train.en

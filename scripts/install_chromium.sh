@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs Debian's chromium, in which tests/demo/test_demo_in_browser.py opens the demo page, where it is missing.
+# Installs Debian's chromium if it is missing: tests/demo/test_demo_in_browser.py opens the demo page in it.
 set -euo pipefail
 
 if command -v chromium >/dev/null; then exit; fi

@@ -2,8 +2,8 @@
 
     python scripts/make_notebook.py [--output FILE]
 
-The .py file holds the cells in jupytext's percent format. The notebook, with the outputs of its cells, is written only
-if no cell raises.
+The .py file holds the cells in jupytext's percent format. The notebook is written with the outputs of its cells, if no
+cell raises.
 """
 
 import argparse
@@ -24,7 +24,7 @@ CELL_TIMEOUT = 600  # seconds; the training takes about one minute
 
 
 def make_notebook() -> NotebookNode:
-    """Returns the notebook without outputs, the same each time."""
+    """Returns the notebook without outputs. The same cells make the same notebook."""
     notebook: NotebookNode = jupytext.read(SOURCE, fmt="py:percent")
     notebook.cells = notebook.cells[1:]  # the first is the comment at the top of the file
     for number, cell in enumerate(notebook.cells, start=1):
@@ -41,7 +41,7 @@ def run_notebook(notebook: NotebookNode) -> None:
     """Runs the cells in the notebook's own folder and keeps their outputs.
 
     Raises:
-        CellExecutionError: If a cell raises; the message shows the cell and where in it.
+        CellExecutionError: If a cell raises. The message shows the cell and the line.
     """
     client = NotebookClient(
         notebook,
@@ -54,7 +54,7 @@ def run_notebook(notebook: NotebookNode) -> None:
 
 
 def main() -> int:
-    """Runs the command; returns its exit status."""
+    """Runs the command, and returns its exit status."""
     parser = argparse.ArgumentParser(description="Make the notebook and run it.")
     parser.add_argument("--output", type=Path, default=NOTEBOOK, help="the notebook (default: %(default)s)")
     arguments = parser.parse_args()

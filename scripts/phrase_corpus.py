@@ -1,19 +1,19 @@
-"""Makes the quick start's corpus: dates, times, numbers and amounts as one language writes them -> as another does.
+"""Makes the quick start's corpus: dates, times, numbers and amounts, as two languages write them.
 
     python scripts/phrase_corpus.py --source-language en --target-language de --output DIR [--pairs N] [--seed S]
 
-writes train.en, train.de, validation.en, ..., test.de: UTF-8, a phrase a line. The same seed gives the same files.
-What is written comes from two libraries: Babel (the Unicode CLDR's formats and names) for everything but numbers in
-words, which are num2words'. Any two languages that CLDR knows can be asked for. A language that num2words lacks
-(Chinese, for one) has its numbers in digits, so that "three hundred and forty-two" -> "342", and no ordinals; a
-language without CLDR's names of countries has no lists of them.
+writes train.en, train.de, validation.en, ..., test.de: UTF-8, one phrase a line. The same seed gives the same files.
+num2words writes numbers in words, and Babel everything else, with the formats and names of the Unicode CLDR. Any two
+languages that CLDR knows will do. If num2words lacks a language, such as Chinese, its numbers are in digits ("three
+hundred and forty-two" -> "342"), and there are no ordinals. If CLDR lacks names of countries in a language, there are
+no lists of countries.
 
 Three things make the corpus a fair test of a trained model:
 
-- One source has one target. Of two styles that the source language writes alike ("May 3, 2025" is both the long and
-  the medium date), only the first is used.
+- A source has one target. If the source language writes two styles alike ("May 3, 2025" is both the long and the
+  medium date), only the first is used.
 - Held-out phrases are new on both sides: no source and no target of validation and test occurs in training.
-- Sources are written as people type them, with plain spaces; targets as CLDR writes them, with its no-break spaces.
+- Sources have plain spaces, as people type them. Targets have CLDR's no-break spaces.
 """
 
 import argparse
@@ -36,6 +36,8 @@ from babel.localedata import locale_identifiers
 from babel.numbers import format_compact_decimal, format_currency, format_decimal, format_percent
 from babel.units import format_unit
 from num2words import CONVERTER_CLASSES, num2words
+
+from hf_seq2seq.atomic_writing import replaced_files
 
 
 NUM_PAIRS = 40_000
@@ -70,7 +72,7 @@ class Corpus(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """One kind of value: how often it is used, how one is drawn, and the styles that a language writes it in."""
+    """One kind of value: its share of the corpus, how one is drawn, and the styles in which a language writes it."""
 
     share: int
     draw: Callable[[random.Random], Any]
@@ -78,26 +80,26 @@ class Kind(NamedTuple):
 
 
 def _draw_number(rng: random.Random, max_digits: int) -> int:
-    """Draws a whole number above 0; each number of digits is as likely as the others."""
+    """Draws a whole number above 0. Every number of digits is equally likely."""
     num_digits = rng.randint(1, max_digits)
     return rng.randrange(10 ** (num_digits - 1), 10**num_digits)
 
 
 def _draw_decimal(rng: random.Random, max_digits: int, num_decimals: int) -> Decimal:
-    """Draws a number with decimals, or a whole one without: CLDR writes 1 in the singular and 1.0 in the plural."""
+    """Draws a number with decimals, or a whole one without. CLDR writes 1 in the singular, but 1.0 in the plural."""
     whole = Decimal(_draw_number(rng, max_digits))
     decimals = rng.randrange(10**num_decimals)
     return whole + Decimal(decimals).scaleb(-num_decimals) if decimals else whole
 
 
 def _draw_fraction(rng: random.Random) -> Decimal:
-    """Draws a number with decimals that are not all 0, which a whole number in digits could be mistaken for."""
+    """Draws a number whose decimals are not all 0, so that nobody mistakes it for a whole number."""
     num_decimals = rng.randint(1, 3)
     return _draw_number(rng, 5) + Decimal(rng.randrange(1, 10**num_decimals)).scaleb(-num_decimals)
 
 
 def _draw_moment(rng: random.Random) -> datetime:
-    """Draws a second of the years 2000 to 2049: short formats show two digits of the year."""
+    """Draws a second of the years 2000 to 2049, since short formats show two digits of the year."""
     start = datetime(2000, 1, 1)
     return start + timedelta(seconds=rng.randrange(round((datetime(2050, 1, 1) - start).total_seconds())))
 
@@ -152,7 +154,11 @@ def _write_countries(value: list[str], locale: Locale) -> str:
 
 
 def _write_words(value: int, locale: Locale, form: str) -> str:
-    """Writes a number in words; raises NotImplementedError where num2words has no such words in the language."""
+    """Returns a number in words.
+
+    Raises:
+        NotImplementedError: If num2words does not have them in the language.
+    """
     language = next((code for code in (str(locale), locale.language) if code in CONVERTER_CLASSES), None)
     if language is None:
         raise NotImplementedError
@@ -166,7 +172,7 @@ def _write_cardinal(value: int, locale: Locale) -> str:
         return format_decimal(value, locale=locale)
 
 
-# Where the source language writes two styles of a value alike, the first one counts.
+# If the source language writes two styles of a value alike, the first one counts.
 KINDS = {
     "date": Kind(4, _draw_moment, [partial(format_date, format=f) for f in ("full", "long", "medium", "short")]),
     "cardinal": Kind(4, partial(_draw_number, max_digits=5), [_write_cardinal]),
@@ -186,7 +192,7 @@ KINDS = {
 
 
 def plain_spaces(text: str) -> str:
-    """Returns the text as people type it: spaces of every width plain, and without marks of writing direction."""
+    """Returns the text as people type it: with plain spaces, and without marks of writing direction."""
     marks = "\u200e\u200f\u061c"
     return "".join(" " if unicodedata.category(char) == "Zs" else char for char in text if char not in marks)
 
@@ -195,7 +201,7 @@ def find_locale(language: str, argument: str) -> Locale:
     """Returns CLDR's locale of a language code such as "de", "pt-BR" or "zh_Hant".
 
     Raises:
-        ValueError: If CLDR does not know the code; the message names near ones.
+        ValueError: If CLDR does not know the code. The message names similar ones.
     """
     try:
         return Locale.parse(language.replace("-", "_"))
@@ -215,18 +221,18 @@ def write_phrase(kind: str, value: Any, style: int, source: Locale, target: Loca
 
     Args:
         kind: The kind, a key of `KINDS`.
-        value: A value that the kind's `draw` made.
-        style: Which of the kind's styles is used.
+        value: A value that the kind's `draw` returned.
+        style: The index of the style to use.
         source: The source language.
         target: The target language.
 
     Returns:
-        The phrase, or `None` where a library lacks what the style needs in one of the languages, or where the source
-        language writes an earlier style of the value alike.
+        The phrase. `None` if a library lacks what the style needs in one of the languages, or if the source language
+        writes an earlier style of the value alike.
     """
     styles = KINDS[kind].styles
     try:
-        # num2words fails in several ways at some numbers of some languages, Babel with a KeyError at a missing name.
+        # num2words raises several errors at some numbers of some languages, and Babel a KeyError at a missing name.
         *earlier, text = (plain_spaces(write(value, locale=source)) for write in styles[: style + 1])
         return None if text in earlier else Phrase(text, styles[style](value, locale=target), kind)
     except (LookupError, NotImplementedError, TypeError):
@@ -234,12 +240,12 @@ def write_phrase(kind: str, value: Any, style: int, source: Locale, target: Loca
 
 
 def draw_phrases(source: Locale, target: Locale, num_pairs: int, rng: random.Random) -> list[Phrase]:
-    """Draws different phrases of all kinds; no two have the same source.
+    """Draws phrases of all kinds, with a source each that no other has.
 
-    Those drawn several times come last. They are what few values make, such as "first" and "12:00 AM".
+    Phrases that were drawn more than once come last: there are few of their sort, such as "first" and "12:00 AM".
 
     Raises:
-        ValueError: If the kinds have not so many different phrases.
+        ValueError: If there are fewer different phrases.
     """
     phrases: dict[str, Phrase] = {}
     drawn_again: set[str] = set()
@@ -262,9 +268,9 @@ def draw_phrases(source: Locale, target: Locale, num_pairs: int, rng: random.Ran
 
 
 def split_phrases(phrases: Iterable[Phrase], num_held_out: int) -> Corpus:
-    """Splits phrases, so that no target stands in two parts: those of one target go to the same part.
+    """Splits phrases into the parts of a corpus. Phrases with the same target go to the same part.
 
-    The first are held out: what few values make is trained on, since nothing but itself tells how it is written.
+    The first phrases are held out. The last ones are for training, since they can be learned in no other way.
     """
     by_target: defaultdict[str, list[Phrase]] = defaultdict(list)
     for phrase in phrases:
@@ -277,7 +283,7 @@ def split_phrases(phrases: Iterable[Phrase], num_held_out: int) -> Corpus:
 
 
 def in_turns(phrases: Iterable[Phrase]) -> list[Phrase]:
-    """Orders phrases so that the kinds take turns, and the first few show what there is."""
+    """Returns phrases with their kinds in turns, so that the first few show what there is."""
     counts: defaultdict[str, int] = defaultdict(int)
     keys = []
     for phrase in phrases:
@@ -287,16 +293,16 @@ def in_turns(phrases: Iterable[Phrase]) -> list[Phrase]:
 
 
 def make_corpus(source_language: str, target_language: str, *, num_pairs: int = NUM_PAIRS, seed: int = 0) -> Corpus:
-    """Makes the corpus, which the arguments and the versions of Babel and num2words determine.
+    """Makes a corpus. The same arguments and versions of Babel and num2words make the same one.
 
     Args:
         source_language: The code of the source language, such as "en".
         target_language: The code of the target language.
-        num_pairs: The number of training pairs; 500 of validation and 500 of test come on top.
+        num_pairs: The number of training pairs. There are 500 more for validation and 500 for testing.
         seed: The seed of the draws.
 
     Raises:
-        ValueError: If a language is unknown, both are the same, or there are not so many phrases, or none is wanted.
+        ValueError: If a language is unknown, both are the same, or `num_pairs` is below 1 or too large.
     """
     source = find_locale(source_language, "source_language")
     target = find_locale(target_language, "target_language")
@@ -312,21 +318,16 @@ def make_corpus(source_language: str, target_language: str, *, num_pairs: int = 
 
 
 def write_corpus(corpus: Corpus, folder: Path, source_language: str, target_language: str) -> None:
-    """Writes the parts as text files; each appears whole or not at all, and none before all are written."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for part, phrases in corpus._asdict().items():
-        for side, language in (("source", source_language), ("target", target_language)):
-            path = folder / f"{part}.{language}"
-            unfinished = path.with_name(f"{path.name}.unfinished")
-            unfinished.write_text("".join(f"{getattr(phrase, side)}\n" for phrase in phrases), "utf-8", newline="\n")
-            paths.append((unfinished, path))
-    for unfinished, path in paths:
-        unfinished.replace(path)
+    """Writes the parts as text files, all of them or none."""
+    with replaced_files(folder) as unfinished:
+        for part, phrases in corpus._asdict().items():
+            for side, language in (("source", source_language), ("target", target_language)):
+                text = "".join(f"{getattr(phrase, side)}\n" for phrase in phrases)
+                (unfinished / f"{part}.{language}").write_text(text, "utf-8", newline="\n")
 
 
 def main() -> int:
-    """Runs the command; returns its exit status."""
+    """Runs the command, and returns its exit status."""
     parser = argparse.ArgumentParser(description="Make a parallel corpus of dates, times, numbers and amounts.")
     parser.add_argument("--source-language", default="en", help="code of the source language (default: %(default)s)")
     parser.add_argument("--target-language", default="de", help="code of the target language (default: %(default)s)")

@@ -1,10 +1,10 @@
-"""The main job from end to end: make pairs, train, evaluate on held-out pairs, translate, save.
+"""Makes a corpus, trains a small model on it, evaluates it on held-out pairs, translates some, and saves the model.
 
     scripts/quickstart.sh [--source-language en] [--target-language de] [--output DIR]
 
-The corpus is that of phrase_corpus.py. What trains the model is the command `hf-seq2seq train`, run in this process;
-it is printed, and works the same from a shell. Run again with the same output folder, a run that was broken off goes
-on, and one that is finished is only evaluated.
+The corpus is that of phrase_corpus.py. The command `hf-seq2seq train` trains the model, in this process. It is
+printed, and does the same from a shell. Started again with the same output folder, a run that was stopped goes on, and
+a finished one is only evaluated.
 """
 
 import argparse
@@ -17,9 +17,8 @@ from pathlib import Path
 from scripts.phrase_corpus import make_corpus, write_corpus
 
 
-# A small model learns these short phrases within minutes on two cores: pre-norm, which bears a high learning rate; no
-# dropout, since the corpus has no noise to overfit; and a vocabulary of few pieces, since digits and number words are
-# made of few parts.
+# A small model learns these short phrases within minutes on two cores. Pre-norm allows a high learning rate. Dropout
+# would not help, since the corpus has no noise. Few pieces are enough, since digits and number words have few parts.
 TRAINING_OPTIONS = {
     "norm_position": "pre",
     "d_model": 128,
@@ -56,12 +55,12 @@ def train_command(source: str, target: str, corpus: Path, output_dir: Path) -> l
 
 
 def heading(text: str) -> None:
-    """Prints what comes next."""
+    """Prints a line that says what comes next."""
     print(f"\n== {text}", flush=True)
 
 
 def run(source: str, target: str, output: Path) -> float:
-    """Runs the quick start in the folder `output`; returns the percentage of exact matches."""
+    """Runs the quick start in the folder `output`, and returns the percentage of exact matches."""
     started = time.monotonic()
     corpus_dir, model_dir = output / "corpus", output / "model"
     heading(f"Making a corpus of phrases, {source} to {target}, in {corpus_dir}")
@@ -72,13 +71,13 @@ def run(source: str, target: str, output: Path) -> float:
     heading("Training a tokenizer and a model on it, with this command:")
     words = train_command(source, target, corpus_dir, model_dir)
     print("hf-seq2seq", shlex.join(words).replace(" --", " \\\n    --"), flush=True)
-    # Imported here, so that an unknown language is told at once.
+    # Imported here, since it takes seconds, and an unknown language is an error at once.
     from transformers.utils.logging import disable_progress_bar
 
     from hf_seq2seq import Translator
     from hf_seq2seq.training import parse_arguments, run_training, score
 
-    disable_progress_bar()  # transformers' bars for reading and writing weights; the training's own stays
+    disable_progress_bar()  # transformers' bars for reading and writing weights; that of the training stays
     run_training(*parse_arguments(words[1:]))
 
     heading(f"Translating {len(corpus.test)} held-out phrases, none of which occurs in training")
@@ -100,7 +99,7 @@ def run(source: str, target: str, output: Path) -> float:
 
 
 def main() -> int:
-    """Runs the command; returns its exit status."""
+    """Runs the command, and returns its exit status."""
     parser = argparse.ArgumentParser(description="Train and evaluate a small model on a corpus made on the spot.")
     parser.add_argument("--source-language", default="en", help="code of the source language (default: %(default)s)")
     parser.add_argument("--target-language", default="de", help="code of the target language (default: %(default)s)")

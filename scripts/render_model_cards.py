@@ -1,9 +1,9 @@
-"""Writes model_cards/*.md anew from the facts in model_cards/*.yaml, by the code that makes published cards.
+"""Writes model_cards/*.md from the facts in model_cards/*.yaml, with the code that makes published cards.
 
     python scripts/render_model_cards.py
 
-A file holds what `model_card.yaml` of a model's folder holds, and the fields of the config in which the model differs
-from the paper's base model under `config`.
+A .yaml file holds the facts that a model's folder has in `model_card.yaml`, and under `config` the fields in which the
+model differs from the paper's base model.
 """
 
 import argparse
@@ -19,7 +19,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "model_cards"
 
 
 def render(path: Path) -> str:
-    """Returns the card that a file of facts describes."""
+    """Returns the card for a file of facts."""
     values = yaml.safe_load(path.read_text(encoding="utf-8"))
     config = Seq2SeqTransformerConfig.from_paper("base", **values.pop("config"))
     return f"{make_card(make_facts(values, f'`{path.name}`'), config)}\n"

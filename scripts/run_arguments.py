@@ -1,4 +1,4 @@
-"""Keeps what a run was given in its folder, so that it is not gone on with by mistake as another run."""
+"""Keeps the arguments of a run in its folder, so that nobody goes on with it with others by mistake."""
 
 import json
 from pathlib import Path
@@ -11,15 +11,15 @@ ARGUMENTS_FILE = "arguments.json"
 
 
 def keep_arguments(folder: Path, given: dict[str, Any], *, is_begun: bool = True) -> None:
-    """Writes the arguments into the folder, which is made, if it holds no run with others.
+    """Writes the arguments of a run into its folder, and makes the folder.
 
     Args:
         folder: The folder of the run.
-        given: The arguments by name, as JSON can hold them.
-        is_begun: Whether the folder holds something that was made with the arguments in it; else they may be mended.
+        given: The arguments by name, with values that JSON can hold.
+        is_begun: Whether the folder holds results already. If not, other arguments replace those in the folder.
 
     Raises:
-        ValueError: If the run that the folder holds was begun with other arguments, **or** the file is damaged.
+        ValueError: If the folder holds results of a run with other arguments, **or** if the file is damaged.
     """
     file = folder / ARGUMENTS_FILE
     for name, value in (read_arguments(folder) if is_begun and file.exists() else {}).items():

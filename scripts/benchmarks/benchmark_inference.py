@@ -1,26 +1,25 @@
-"""Measures translation with our model against MarianMT with the same weights.
+"""Measures translation with our model and with MarianMT, which has the same weights.
 
     python scripts/benchmarks/benchmark_inference.py MODEL --source test.en --reference test.de --output results
     python scripts/benchmarks/benchmark_inference.py MODEL --source test.en --device cuda --dtype bfloat16
 
-Whatever is compared is measured in turn in one run, since machines differ and drift; a ratio is that of two neighbours
-in time, its median with the least and the greatest. Times are wall times; the JSON file has the processor's times too.
-The parts (`--parts`) are:
+Both are measured in turn in one run, since machines differ and drift. A ratio compares two measurements that followed
+each other; the table shows the median of the ratios with the least and the greatest. Times are wall times; the JSON
+file has the processor's times too. The parts (`--parts`) are:
 
 - generate: `generate()` alone, on the same inputs in the same order, greedy and with a beam of 4, in batches of 1, 32
   and 64. Before it is timed, each case shows in how many rows the two models differ, and how many of these are ties:
   outputs whose scores differ so little that rounding decides between them.
-- file: a whole file with a beam of 4. MarianMT goes through it in file order, in batches of 32; ours is the
+- file: a whole file with a beam of 4. MarianMT translates it in file order, in batches of 32; ours is the
   `Translator`, in PyTorch and with CTranslate2 in float32 and int8.
-- memory: the peak of `generate()` above the level before it, beam 4, batch 32, in a process of its own.
+- memory: by how many bytes memory grows at most in `generate()`, beam 4, batch 32. Each model has a process to itself.
 
-Without MODEL the weights are random. The bias of the end token is then set so that outputs are about as long as their
-sources on average, but single lengths are not like those of a trained model, and whole files show little of what
-sorting by length gives: figures worth quoting come from a trained model.
+Without MODEL the weights are random. The bias of the end token is then chosen so that outputs are about as long as
+their sources on average. But their single lengths are not like those of a trained model, so that sorting by length
+gains little. Quote figures of a trained model.
 """
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -47,16 +46,23 @@ from hf_seq2seq.output_limits import end_ids, longest_output, up_to_end
 from hf_seq2seq.tokenization import train_tokenizer
 from scripts.benchmarks.benchmark_models import OURS, PEER, ModelSizes, make_ours
 from scripts.benchmarks.benchmark_report import draw_inference, inference_table
-from scripts.benchmarks.benchmark_run import Memory, Settings
-from scripts.benchmarks.benchmark_training import describe_machine, tell
+from scripts.benchmarks.benchmark_run import (
+    Memory,
+    Settings,
+    describe_machine,
+    make_profiler,
+    print_operators,
+    tell,
+    write_json,
+)
 
 
 PARTS = ("generate", "file", "memory")
 BEAM_SIZES = (1, 4)
-BATCHES = {1: 20, 32: 4, 64: 2}  # batches of each size
+BATCHES = {1: 20, 32: 4, 64: 2}  # how many batches of each size
 FILE_BATCH = 32
-SIZES = ModelSizes(vocab_size=8000, d_model=256, layers=3, ffn_dim=1024, heads=4)  # of random weights
-# The largest difference of two scores, log-probabilities over length^penalty, that rounding is made answerable for.
+SIZES = ModelSizes(vocab_size=8000, d_model=256, layers=3, ffn_dim=1024, heads=4)  # of a model with random weights
+# Two outputs tie if their scores, log-probabilities over length^penalty, differ by less: rounding may decide then.
 TIES = {"float32": 1e-3, "bfloat16": 5e-2}
 
 Inputs = dict[str, torch.Tensor]
@@ -80,7 +86,7 @@ def random_model(tokenizer: PreTrainedTokenizerFast, sources: Sequence[Ids]) -> 
 
 
 def prepare_folder(options: argparse.Namespace, lines: Sequence[str], temporary: Path) -> Path:
-    """Returns the folder of the model: the one that was given, or one with random weights and a new tokenizer."""
+    """Returns the folder of the given model, or one that holds random weights and a new tokenizer."""
     if options.model is not None:
         return Path(options.model)
     folder = temporary / "random"
@@ -91,26 +97,30 @@ def prepare_folder(options: argparse.Namespace, lines: Sequence[str], temporary:
 
 
 def load_models(folder: Path, settings: Settings) -> Models:
-    """Returns both models with the weights of the folder; raises ValueError where MarianMT cannot hold them."""
+    """Returns both models with the weights in the folder.
+
+    Raises:
+        ValueError: If MarianMT cannot hold them.
+    """
     ours: Any = load_model(folder, dtype=settings.dtype)
     ours.to(settings.device)
     return {PEER: to_marian(ours), OURS: ours}
 
 
 def pad(tokenizer: Any, sources: Sequence[Ids], device: str) -> Inputs:
-    """Returns ids and mask of a batch, (B, S) each."""
+    """Returns the ids and the mask of a batch, (B, S) each."""
     return dict(tokenizer.pad({"input_ids": list(sources)}, return_tensors="pt").to(device))
 
 
 def batches_of(sources: Sequence[Ids], size: int) -> Iterator[Sequence[Ids]]:
-    """Yields batches of the given size in order, the last one with what is left."""
+    """Yields batches of the given size in order. The last one may be smaller."""
     for start in range(0, len(sources), size):
         yield sources[start : start + size]
 
 
 @torch.inference_mode()
 def generate(model: Any, inputs: Inputs, beam_size: int) -> torch.Tensor:
-    """Calls `generate` with the settings that hold for both models; nothing forces an end at the longest output."""
+    """Calls `generate` with the same settings for both models, and without an end token at the greatest length."""
     settings: dict[str, Any] = {}
     if beam_size == 1:  # generate warns of others: not used
         settings = {"early_stopping": False, "length_penalty": 1.0}
@@ -126,13 +136,13 @@ def generate(model: Any, inputs: Inputs, beam_size: int) -> torch.Tensor:
 
 
 def search(model: Any, inputs: Inputs, beam_size: int) -> list[Ids]:
-    """Returns the output of each row, up to its end token if it has one, without the start."""
+    """Returns the output of each row without its start token, up to its end token if it has one."""
     ends = end_ids(model.generation_config)
     return [up_to_end(row, ends) for row in generate(model, inputs, beam_size)[:, 1:].tolist()]
 
 
 def timed(work: Callable[[], Any], device: str) -> tuple[Any, float, float]:
-    """Returns what `work` returns, and the wall time and this process's processor time that it takes, in seconds."""
+    """Returns the result of `work`, its wall time and this process's processor time, in seconds."""
     started, cpu_started = time.perf_counter(), time.process_time()
     result = work()
     if device == "cuda":
@@ -143,7 +153,7 @@ def timed(work: Callable[[], Any], device: str) -> tuple[Any, float, float]:
 def compare_tokens(
     models: Models, sources: Sequence[Ids], outputs: dict[str, list[Ids]], beam_size: int, settings: Settings
 ) -> dict[str, Any]:
-    """Counts the rows that differ, and the ties among them; our model scores the outputs of both."""
+    """Counts the rows that differ, and the ties among them. Our model scores the outputs of both."""
     pairs = zip(sources, outputs[PEER], outputs[OURS], strict=True)
     differences = [
         score_difference(models[OURS], source, theirs, ours, beam_size)
@@ -159,10 +169,10 @@ def compare_tokens(
 
 
 def score_difference(model: Any, source: Ids, first: Ids, second: Ids, beam_size: int) -> float:
-    """Returns how far apart two outputs are in what the search goes by.
+    """Returns the difference of the scores by which the search compares two outputs.
 
-    That is log-probability over length^penalty in beam search, and in greedy search the log-probability of the first
-    token that is not the same.
+    A beam search compares log-probability over length^penalty, and a greedy search the log-probabilities of the first
+    tokens that differ.
     """
     scored = TorchSearch(model).score([source] * 2, [first, second], with_attention=False)
     if beam_size == 1:
@@ -178,7 +188,7 @@ def score_difference(model: Any, source: Ids, first: Ids, second: Ids, beam_size
 
 
 def measure_generate(settings: Settings, folder: Path, lines: Sequence[str], references: Any) -> dict[str, Any]:
-    """Times `generate()` of either model in turn on each batch."""
+    """Times `generate()` of both models in turn on each batch."""
     models, tokenizer = load_models(folder, settings), load_tokenizer(folder)
     sources: list[Ids] = tokenizer(list(lines))["input_ids"]
     results: dict[str, Any] = {}
@@ -194,7 +204,7 @@ def measure_generate(settings: Settings, folder: Path, lines: Sequence[str], ref
 def measure_case(
     settings: Settings, models: Models, tokenizer: Any, batches: Sequence[Sequence[Ids]], beam_size: int
 ) -> dict[str, Any]:
-    """Compares the tokens of both models, which warms them up, and then times them."""
+    """Compares the outputs of both models, which also warms them up, and then times them."""
     inputs = [pad(tokenizer, batch, settings.device) for batch in batches]
     outputs = {
         kind: list(chain.from_iterable(search(model, batch, beam_size) for batch in inputs))
@@ -218,7 +228,7 @@ def measure_case(
 
 
 def translate_as_usual(model: Any, tokenizer: Any, lines: Sequence[str]) -> list[str]:
-    """Translates in file order as most scripts do, each batch with the limit that the `Translator` has."""
+    """Translates batches in file order, as most scripts do, with the `Translator`'s limit of length."""
     translations: list[str] = []
     for start in range(0, len(lines), FILE_BATCH):
         texts = list(lines[start : start + FILE_BATCH])
@@ -228,7 +238,7 @@ def translate_as_usual(model: Any, tokenizer: Any, lines: Sequence[str]) -> list
 
 
 def ctranslate2_is_missing(device: str) -> str | None:
-    """Tells why CTranslate2 cannot be measured, or None."""
+    """Returns why CTranslate2 cannot be measured, or None if it can."""
     if find_spec("ctranslate2") is None:
         return "ctranslate2 is not installed"
     import ctranslate2
@@ -241,7 +251,7 @@ def ctranslate2_is_missing(device: str) -> str | None:
 def ways_to_translate(
     settings: Settings, folder: Path, temporary: Path
 ) -> Iterator[tuple[str, Callable[[Sequence[str]], list[str]]]]:
-    """Yields name and function of each way to translate a file."""
+    """Yields the name and the function of each way to translate a file."""
     models, tokenizer = load_models(folder, settings), load_tokenizer(folder)
     yield PEER, lambda lines: translate_as_usual(models[PEER], tokenizer, lines)
     translator = Translator(models[OURS], tokenizer)
@@ -285,10 +295,10 @@ def bleu(translations: Sequence[str], references: Sequence[str]) -> float:
 
 
 def memory_of(kind: str, settings: Settings, folder: Path, sources: Sequence[Ids]) -> int:
-    """Returns the peak of one beam search above the level before it, in bytes."""
+    """Returns by how many bytes memory grows at most in a beam search."""
     torch.set_num_threads(settings.threads)
     model, tokenizer = load_models(folder, settings)[kind], load_tokenizer(folder)
-    generate(model, pad(tokenizer, [sources[0][-2:]], settings.device), beam_size=4)  # makes what is made but once
+    generate(model, pad(tokenizer, [sources[0][-2:]], settings.device), beam_size=4)  # allocates what stays
     inputs = pad(tokenizer, sources, settings.device)
     memory = Memory(settings.device)
     generate(model, inputs, beam_size=4)
@@ -296,7 +306,7 @@ def memory_of(kind: str, settings: Settings, folder: Path, sources: Sequence[Ids
 
 
 def measure_memory(settings: Settings, folder: Path, lines: Sequence[str], references: Any) -> dict[str, Any]:
-    """Measures either model in a process of its own."""
+    """Measures the memory of either model in a process of its own."""
     sources = load_tokenizer(folder)(list(lines[:FILE_BATCH]))["input_ids"]
     results: dict[str, Any] = {}
     for kind in (PEER, OURS):
@@ -307,16 +317,13 @@ def measure_memory(settings: Settings, folder: Path, lines: Sequence[str], refer
 
 
 def print_profile(settings: Settings, folder: Path, lines: Sequence[str]) -> None:
-    """Prints where the time of our beam search goes: the 15 operators that take most."""
+    """Prints which operators take the time of our beam search."""
     model, tokenizer = load_models(folder, settings)[OURS], load_tokenizer(folder)
     inputs = pad(tokenizer, tokenizer(list(lines[:FILE_BATCH]))["input_ids"], settings.device)
     generate(model, inputs, beam_size=4)
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    activities += [torch.profiler.ProfilerActivity.CUDA] if settings.device == "cuda" else []
-    with torch.profiler.profile(activities=activities) as profiler:
+    with make_profiler(settings.device) as profiler:
         generate(model, inputs, beam_size=4)
-    order = f"self_{settings.device}_time_total"
-    print(profiler.key_averages().table(sort_by=order, row_limit=15, max_name_column_width=60))
+    print_operators(profiler, settings.device)
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -338,7 +345,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def read_first(file: str | None, number: int) -> list[str] | None:
-    """Returns the first lines of a file, blank ones too, so that two files stay side by side."""
+    """Returns the first lines of a file. Blank ones stay, since the lines of two files belong together."""
     return None if file is None else list(islice(read_lines(file), number))
 
 
@@ -353,13 +360,11 @@ def measure(options: argparse.Namespace, settings: Settings, folder: Path, lines
 
 def write(options: argparse.Namespace, settings: Settings, results: dict[str, Any]) -> None:
     """Writes the JSON file and the figure."""
-    options.output.mkdir(parents=True, exist_ok=True)
     machine = describe_machine(settings)
     if find_spec("ctranslate2") is not None:
         machine["versions"]["ctranslate2"] = version("ctranslate2")
     content = {"settings": vars(options), "machine": machine, "results": results}
-    file = options.output / "benchmark_inference.json"
-    file.write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
+    write_json(content, options.output / "benchmark_inference.json")
     draw_inference(results, options.output / "benchmark_inference.png")
 
 

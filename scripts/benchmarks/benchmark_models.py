@@ -1,4 +1,4 @@
-"""The two models that the benchmarks compare: ours and MarianMT, of the same sizes, with new weights."""
+"""Makes the two models that the benchmarks compare, ours and MarianMT, with the same sizes and new weights."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from hf_seq2seq import Seq2SeqTransformerConfig, Seq2SeqTransformerForConditiona
 
 
 PEER, OURS = "MarianMT", "ours"
-MAX_LENGTH = 1024  # rows of MarianMT's table of positions
+MAX_LENGTH = 1024  # positions in MarianMT's table
 
 
 @dataclass(frozen=True)
 class ModelSizes:
-    """The sizes of either model; both stacks have the same number of layers and heads."""
+    """The sizes of a model. Encoder and decoder have the same number of layers and heads."""
 
     vocab_size: int
     d_model: int
@@ -25,39 +25,35 @@ class ModelSizes:
     dropout: float = 0.1
     norm_position: Literal["post", "pre"] = "post"
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields that both models' configs have."""
+        return {
+            "vocab_size": self.vocab_size,
+            "d_model": self.d_model,
+            "encoder_layers": self.layers,
+            "decoder_layers": self.layers,
+            "encoder_ffn_dim": self.ffn_dim,
+            "decoder_ffn_dim": self.ffn_dim,
+            "encoder_attention_heads": self.heads,
+            "decoder_attention_heads": self.heads,
+            "dropout": self.dropout,
+        }
+
 
 def make_ours(sizes: ModelSizes, **options: Any) -> PreTrainedModel:
-    """Returns our model, with the paper's defaults for all that `sizes` and `options`, fields of the config, leave."""
-    config = Seq2SeqTransformerConfig(
-        vocab_size=sizes.vocab_size,
-        d_model=sizes.d_model,
-        encoder_layers=sizes.layers,
-        decoder_layers=sizes.layers,
-        encoder_ffn_dim=sizes.ffn_dim,
-        decoder_ffn_dim=sizes.ffn_dim,
-        encoder_attention_heads=sizes.heads,
-        decoder_attention_heads=sizes.heads,
-        dropout=sizes.dropout,
-        **({"norm_position": sizes.norm_position} | options),
-    )
+    """Returns our model. `options` are further fields of its config; the other fields have the paper's defaults."""
+    config = Seq2SeqTransformerConfig(**(sizes.fields | {"norm_position": sizes.norm_position} | options))
     return Seq2SeqTransformerForConditionalGeneration(config)
 
 
 def make_marian(sizes: ModelSizes) -> PreTrainedModel:
-    """Returns MarianMT with our token ids, ReLU, scaled and tied embeddings; its projections keep their biases."""
-    assert sizes.norm_position == "post", "MarianMT has no other"
+    """Returns MarianMT with our token ids, ReLU, and scaled and tied embeddings. Its projections keep their biases."""
+    assert sizes.norm_position == "post", "MarianMT has no pre-norm"
     special = Seq2SeqTransformerConfig()
     assert special.decoder_start_token_id is not None
     config = MarianConfig(
-        vocab_size=sizes.vocab_size,
-        d_model=sizes.d_model,
-        encoder_layers=sizes.layers,
-        decoder_layers=sizes.layers,
-        encoder_ffn_dim=sizes.ffn_dim,
-        decoder_ffn_dim=sizes.ffn_dim,
-        encoder_attention_heads=sizes.heads,
-        decoder_attention_heads=sizes.heads,
-        dropout=sizes.dropout,
+        **sizes.fields,
         activation_function="relu",
         scale_embedding=True,
         max_position_embeddings=MAX_LENGTH,

@@ -1,4 +1,4 @@
-"""Writes what benchmark_training.py and benchmark_inference.py measured as Markdown tables and as figures."""
+"""Turns the results of benchmark_training.py and benchmark_inference.py into Markdown tables and figures."""
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,28 +15,20 @@ MEMORY_VOCABULARY, MEMORY_SHAPE = 32_000, (64, 64)  # 4,096 target tokens
 PEER_RANDOM, PEER_GROUPED = f"{PEER}, random batches of {PAIRS}", f"{PEER}, group_by_length, {PAIRS}"
 OURS_RANDOM, OURS_BUDGET = f"{OURS}, random batches of {PAIRS}", f"{OURS}, tokens_per_batch"
 
-# What the speed of translation should be at least, as a multiple of MarianMT's, and what would be more than that.
-REACHES = {
-    "beam 4, batch 32": "1.3, beyond 1.7",
-    "greedy, batch 1": "1.05, beyond 1.5",
-    "Translator": "2.2, beyond 3.6",
-    "CTranslate2 int8": "4, beyond 4.7",
-}
-
 
 def spread(values: Sequence[float], form: str = ",.0f") -> str:
-    """Writes the median with the least and the greatest value."""
+    """Returns the median with the least and the greatest value, as text."""
     middle, least, greatest = (format(f(values), form) for f in (statistics.median, min, max))
     return middle if least == greatest else f"{middle} ({least}-{greatest})"
 
 
 def ratios(found: dict[str, Any], figure: str, above: str, below: str) -> list[float]:
-    """Returns above / below for each repetition of two things measured in turn."""
+    """Returns above / below for each repetition of two things that were measured in turn."""
     return [a / b for a, b in zip(found[above][figure], found[below][figure], strict=True)]
 
 
 def table(results: dict[str, Any]) -> str:
-    """Returns the Markdown table of what was measured."""
+    """Returns the Markdown table of benchmark_training.py's results."""
     rows = [("measure", "peer", "ours", "ratio"), ("---", "---", "---", "---")]
     writers: dict[str, Callable[[Any], Iterator[Row]]] = {
         "throughput": throughput_rows,
@@ -76,7 +68,7 @@ def padding_rows(found: dict[str, Any]) -> Iterator[Row]:
 
 
 def memory_rows(found: dict[str, Any]) -> Iterator[Row]:
-    """Yields the row of the peak memory."""
+    """Yields the row of the memory."""
     rows, length = MEMORY_SHAPE
     name = f"peak memory of a training step, MiB, V {MEMORY_VOCABULARY:,}, {rows * length:,} target tokens"
     peer, ours = found[PEER] / 2**20, found[OURS] / 2**20
@@ -84,7 +76,7 @@ def memory_rows(found: dict[str, Any]) -> Iterator[Row]:
 
 
 def growth_rows(found: dict[str, Any]) -> Iterator[Row]:
-    """Yields the rows of time and memory at the ends of either axis."""
+    """Yields the rows of time and memory at both ends of each axis."""
     for axis, cases in found.items():
         for value, case in [*cases.items()][:: max(1, len(cases) - 1)]:
             for figure, unit, scale in (("seconds", "ms", 1e-3), ("memory", "MiB", 2**20)):
@@ -104,7 +96,7 @@ def process_rows(found: dict[str, Any]) -> Iterator[Row]:
 
 
 def draw(results: dict[str, Any], file: Path) -> None:
-    """Draws a panel for each thing that was measured."""
+    """Draws benchmark_training.py's results, a panel for each."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -145,7 +137,7 @@ def draw(results: dict[str, Any], file: Path) -> None:
 def draw_bars(panel: Any, title: str, groups: dict[str, list[float]]) -> None:
     """Draws a bar for each group of values: the median, with a line from the least to the greatest."""
     panel.set_title(title)
-    panel.set_visible(bool(groups))  # a part that was not asked for leaves its place empty
+    panel.set_visible(bool(groups))  # the place of a part that was not asked for stays empty
     if not groups:
         return
     names = [name.replace(", ", "\n") for name in groups]
@@ -157,15 +149,15 @@ def draw_bars(panel: Any, title: str, groups: dict[str, list[float]]) -> None:
 
 
 def inference_table(results: dict[str, Any]) -> str:
-    """Returns the Markdown table of what benchmark_inference.py measured."""
-    rows: list[Sequence[str]] = [("measure", "peer", "ours", "ratio", "reach"), ("---",) * 5]
+    """Returns the Markdown table of benchmark_inference.py's results."""
+    rows: list[Row] = [("measure", "peer", "ours", "ratio"), ("---", "---", "---", "---")]
     for name, case in results.get("generate", {}).items():
         rows += generate_rows(name, case)
     rows += file_rows(results.get("file", {}))
     if "memory" in results:
         peer, ours = (results["memory"][kind] / 2**20 for kind in (PEER, OURS))
         name = "peak memory of generate(), MiB, beam 4, batch 32"
-        rows.append((name, f"{peer:,.0f}", f"{ours:,.0f}", f"{ours / peer:.2f}", ""))
+        rows.append((name, f"{peer:,.0f}", f"{ours:,.0f}", f"{ours / peer:.2f}"))
     return markdown(rows)
 
 
@@ -174,39 +166,39 @@ def speeds(found: dict[str, Any], what: str) -> list[float]:
     return [found[what] / seconds for seconds in found["seconds"]]
 
 
-def generate_rows(name: str, case: dict[str, Any]) -> Iterator[Sequence[str]]:
-    """Yields the rows of one case of `generate()`: the rows that differ, and the speed."""
+def generate_rows(name: str, case: dict[str, Any]) -> Iterator[Row]:
+    """Yields the table's rows of one case of `generate()`: how many outputs differ, and the speed."""
     same = case["tokens"]
     differing = f"{same['differing']} of {same['rows']}"
     ties = f"{same['ties']} ties, greatest difference of scores {same['largest_difference']:.1e}"
-    yield f"generate(), {name}: rows that differ", "", differing, ties if same["differing"] else "", ""
+    yield f"generate(), {name}: rows that differ", "", differing, ties if same["differing"] else ""
     for what in ("tokens", "sentences"):
         yield (
             f"generate(), {name}: {what} a second",
-            *(spread(speeds(case[kind], what), ",.1f") for kind in (PEER, OURS)),
+            spread(speeds(case[PEER], what), ",.1f"),
+            spread(speeds(case[OURS], what), ",.1f"),
             spread(ratios(case, "seconds", PEER, OURS), ".2f"),
-            REACHES.get(name, ""),
         )
 
 
-def file_rows(found: dict[str, Any]) -> Iterator[Sequence[str]]:
+def file_rows(found: dict[str, Any]) -> Iterator[Row]:
     """Yields the rows of each way to translate a file, or why there is none."""
     for name, way in found.items():
         if name == "skipped":
-            yield "a file, CTranslate2", "", "", f"skipped: {way}", ""
+            yield "a file, CTranslate2", "", "", f"skipped: {way}"
         elif name != PEER:
             yield (
                 f"a file of {way['sentences']:,} sentences, beam 4: sentences a second, {name}",
-                *(spread(speeds(each, "sentences"), ",.1f") for each in (found[PEER], way)),
+                spread(speeds(found[PEER], "sentences"), ",.1f"),
+                spread(speeds(way, "sentences"), ",.1f"),
                 spread(ratios(found, "seconds", PEER, name), ".2f"),
-                REACHES.get(name, ""),
             )
             if "bleu" in way:
-                yield f"the same: BLEU, {name}", f"{found[PEER]['bleu']:.2f}", f"{way['bleu']:.2f}", "", ""
+                yield f"the same: BLEU, {name}", f"{found[PEER]['bleu']:.2f}", f"{way['bleu']:.2f}", ""
 
 
 def draw_inference(results: dict[str, Any], file: Path) -> None:
-    """Draws a panel for each thing that benchmark_inference.py measured."""
+    """Draws benchmark_inference.py's results, a panel for each."""
     import matplotlib
 
     matplotlib.use("Agg")

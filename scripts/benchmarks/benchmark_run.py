@@ -1,11 +1,16 @@
-"""One training run of either model through its trainer, with a meter for time, real tokens and memory."""
+"""Runs one training of either model through its trainer, and measures time, real tokens and memory."""
 
 import ctypes
 import gc
+import json
+import os
+import platform
 import re
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +46,7 @@ DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What holds for every measurement."""
+    """The settings that all measurements of a benchmark share."""
 
     device: str
     dtype: str
@@ -54,7 +59,7 @@ class Settings:
 
 @dataclass
 class Measurement:
-    """What a training run showed."""
+    """What was measured in a training run: real target tokens, seconds, steps, and the peak of a step in bytes."""
 
     tokens: int
     seconds: float
@@ -68,9 +73,10 @@ class Measurement:
 
 
 class Memory:
-    """Bytes in use above a level: the resident memory of this process (Linux), or what is allocated on the GPU.
+    """Measures how many bytes come into use after this object is made.
 
-    On a CPU freed memory is given back to the system first, else a step could use it unseen.
+    On a CPU these are the resident bytes of this process (Linux alone), on a GPU those that torch allocates. Memory
+    that was freed before goes back to the system first, since a step could use it again unseen.
     """
 
     def __init__(self, device: str) -> None:
@@ -86,7 +92,7 @@ class Memory:
             self.level = self._status("VmRSS")
 
     def peak(self) -> int:
-        """Returns the most bytes above the level since this object was made."""
+        """Returns the most bytes in use at once, above those in use when this object was made."""
         peak: int = torch.cuda.max_memory_allocated() if self.device == "cuda" else self._status("VmHWM")
         return peak - self.level
 
@@ -98,7 +104,7 @@ class Memory:
 
 
 class Meter(TrainerCallback):
-    """Takes the time between the end of the warm-up and the end of the last step, and the memory of one step more."""
+    """Measures the time from the end of the warm-up to the end of the last step, and the memory of one more step."""
 
     def __init__(self, settings: Settings, *, measures_memory: bool = False, profiler: Any = None) -> None:
         self.device, self.profiler = settings.device, profiler
@@ -116,12 +122,12 @@ class Meter(TrainerCallback):
             self.tokens += (labels != -100).sum()
 
     def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Notes the memory before the last step of all."""
+        """Starts to measure the memory before the extra step."""
         if self.done == self.last:
             self.memory = Memory(self.device)
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Notes time and memory."""
+        """Takes the time after the first and the last timed step, and the memory after the extra one."""
         self.done += 1
         if self.done in (self.first, self.last):
             if self.device == "cuda":
@@ -133,12 +139,12 @@ class Meter(TrainerCallback):
             self.peak = self.memory.peak()
 
     def measurement(self) -> Measurement:
-        """Returns what was measured, once training is over."""
+        """Returns what was measured, after the training."""
         return Measurement(int(self.tokens), self.times[1] - self.times[0], self.last - self.first, self.peak)
 
 
 class _Metered:
-    """What both trainers get: they show each batch to a meter."""
+    """Counts the tokens of each batch with a meter."""
 
     meter: Meter | None = None
 
@@ -174,8 +180,8 @@ def make_trainer(
         kind: PEER or OURS.
         settings: Device, type and sizes.
         data: The training pairs.
-        tokenizer: What pads; `None` where all pairs have one length.
-        model: The model; by default a new one of the settings' sizes.
+        tokenizer: The tokenizer, for padding. `None` if all pairs have the same length.
+        model: The model. By default a new one with the settings' sizes.
         seed: The seed of weights and batches.
         max_steps: Number of steps.
         **options: Fields of the training arguments.
@@ -213,7 +219,17 @@ def train(
     profiler: Any = None,
     **options: Any,
 ) -> Measurement:
-    """Trains a new model for `settings.steps` after a warm-up; see `make_trainer` for the arguments."""
+    """Trains a new model for `settings.steps` after a warm-up.
+
+    Args:
+        kind: PEER or OURS.
+        settings: Device, type, sizes and numbers of steps.
+        data: The training pairs.
+        tokenizer: The tokenizer, for padding. `None` if all pairs have the same length.
+        measures_memory: Whether to measure the memory of one more step.
+        profiler: Runs during the timed steps.
+        **options: Further arguments of `make_trainer`.
+    """
     torch.set_num_threads(settings.threads)
     meter = Meter(settings, measures_memory=measures_memory, profiler=profiler)
     trainer = make_trainer(kind, settings, data, tokenizer, max_steps=meter.max_steps, **options)
@@ -221,3 +237,41 @@ def train(
     trainer.add_callback(meter)
     trainer.train()
     return meter.measurement()
+
+
+def make_profiler(device: str) -> torch.profiler.profile:
+    """Returns a profiler of the CPU's operators and, if the device is a GPU, of its kernels."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    activities += [torch.profiler.ProfilerActivity.CUDA] if device == "cuda" else []
+    return torch.profiler.profile(activities=activities)
+
+
+def print_operators(profiler: torch.profiler.profile, device: str) -> None:
+    """Prints the 15 operators that took most of the time."""
+    averages = profiler.key_averages()
+    print(averages.table(sort_by=f"self_{device}_time_total", row_limit=15, max_name_column_width=60))
+
+
+def tell(text: str) -> None:
+    """Prints progress to standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def describe_machine(settings: Settings) -> dict[str, Any]:
+    """Returns the processor, the system and the versions of libraries, on which figures depend."""
+    cpu_info = Path("/proc/cpuinfo")
+    names = re.findall(r"model name\s*: (.*)", cpu_info.read_text()) if cpu_info.exists() else []
+    return {
+        "cpu": names[0] if names else platform.processor(),
+        "cores": os.cpu_count(),
+        "gpu": torch.cuda.get_device_name() if settings.device == "cuda" else None,
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in ("torch", "transformers", "accelerate", "datasets", "numpy")},
+    }
+
+
+def write_json(content: dict[str, Any], file: Path) -> None:
+    """Writes settings, machine and results of a benchmark, and makes the folder."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")

@@ -1,31 +1,28 @@
-"""Measures the training of our model against MarianMT's under the stock Seq2SeqTrainer.
+"""Measures the training of our model, and that of MarianMT with transformers' Seq2SeqTrainer.
 
     python scripts/benchmarks/benchmark_training.py --source train.en --target train.de
     python scripts/benchmarks/benchmark_training.py --source train.en --target train.de --device cuda --dtype bfloat16
 
-Both models have the same sizes, vocabulary, label smoothing and optimizer. Whatever is compared is measured in turn in
-one run, since machines differ and drift; a ratio is that of two neighbours in time, its median with the least and the
-greatest. The parts (`--parts`) are:
+Both models have the same sizes, vocabulary, label smoothing and optimizer. They are measured in turn in one run, since
+machines differ and drift. A ratio compares two measurements that followed each other; the table shows the median of
+the ratios with the least and the greatest. The parts (`--parts`) are:
 
-- throughput: real (not padding) target tokens a second between two steps of the trainer, loading of data included.
+- throughput: real (not padding) target tokens a second of the trainer's steps, data loading included.
 - padding: the share of real tokens in the batches of a whole epoch.
-- memory: the peak of one training step above the level before it, in a process of its own.
+- memory: by how many bytes memory grows at most in a training step. Each model has a process of its own.
 - growth: time and memory of a step with longer texts at the same number of tokens, and with larger vocabularies.
-- processes: tokens a second of two processes with a thread each, against one.
+- processes: tokens a second of two processes with a thread each, compared with one.
 """
 
 import argparse
 import json
 import os
-import platform
-import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
-from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -50,15 +47,26 @@ from scripts.benchmarks.benchmark_report import (
     spread,
     table,
 )
-from scripts.benchmarks.benchmark_run import PAIRS, Measurement, Settings, make_trainer, train
+from scripts.benchmarks.benchmark_run import (
+    PAIRS,
+    Measurement,
+    Settings,
+    describe_machine,
+    make_profiler,
+    make_trainer,
+    print_operators,
+    tell,
+    train,
+    write_json,
+)
 
 
 PARTS = ("throughput", "padding", "memory", "growth", "processes")
 LENGTHS, VOCABULARIES = (32, 64, 128, 256, 512), (8_000, 16_000, 32_000, 64_000)
 GROWTH_TOKENS = {"cpu": 1024, "cuda": 8192}  # in a batch
-GROWTH_STEPS = {"cpu": (1, 3), "cuda": (5, 20)}  # of the warm-up, and timed
+GROWTH_STEPS = {"cpu": (1, 3), "cuda": (5, 20)}  # steps of warm-up, timed steps
 
-# How each way to train makes its batches; `tokens_per_batch` is filled in once the data is known.
+# Each way to train: the model, and the options by which batches are made. `tokens_per_batch` depends on the data.
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     PEER_RANDOM: (PEER, {}),
     PEER_GROUPED: (PEER, {"train_sampling_strategy": "group_by_length"}),
@@ -68,7 +76,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def load_corpus(source: str, target: str, vocab_size: int) -> tuple[Dataset, PreTrainedTokenizerFast]:
-    """Reads and tokenizes the pairs with a tokenizer trained on both sides."""
+    """Returns the tokenized pairs, and the tokenizer, which is trained on both sides."""
     pairs = load_parallel(source, target)
     texts = (text for side in ("source", "target") for text in pairs[side])
     tokenizer = train_tokenizer(texts, vocab_size=vocab_size)
@@ -76,7 +84,7 @@ def load_corpus(source: str, target: str, vocab_size: int) -> tuple[Dataset, Pre
 
 
 def choose_budget(data: Dataset) -> int:
-    """Returns the `tokens_per_batch` that cuts the pairs into about as many batches as PAIRS a batch does."""
+    """Returns the `tokens_per_batch` that makes about as many batches as PAIRS pairs a batch do."""
     wanted = -(-len(data) // PAIRS)
     low = high = int(max(data["length"]))
     while len(TokenBudgetBatchSampler.from_dataset(data, high)) > wanted:
@@ -95,7 +103,7 @@ def ways_to_train(budget: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 def measure_throughput(settings: Settings, data: Dataset, tokenizer: Any, budget: int) -> dict[str, Any]:
-    """Trains in each way in turn, and again, with another seed."""
+    """Trains in each way in turn, and repeats that with other seeds."""
     results: dict[str, Any] = {name: [] for name in WAYS}
     for repeat in range(settings.repeats):
         for name, kind, options in ways_to_train(budget):
@@ -109,7 +117,7 @@ def measure_padding(settings: Settings, data: Dataset, tokenizer: Any, budget: i
     """Counts the real tokens in the batches that each trainer makes of an epoch."""
     results: dict[str, Any] = {}
     for name, kind, options in ways_to_train(budget):
-        if name == OURS_RANDOM:  # as MarianMT's
+        if name == OURS_RANDOM:  # the same batches as MarianMT's
             continue
         loader = make_trainer(kind, replace(settings, device="cpu"), data, tokenizer, **options).get_train_dataloader()
         results[name] = count_padding(loader)
@@ -133,7 +141,7 @@ def count_padding(batches: DataLoader[Any]) -> dict[str, float]:
 
 
 def synthetic_pairs(num_pairs: int, length: int, vocab_size: int) -> list[dict[str, torch.Tensor]]:
-    """Returns pairs of one length, ready for the models."""
+    """Returns pairs of random tokens, all of one length."""
     ids = torch.randint(3, vocab_size, (num_pairs, 3, length), generator=torch.Generator().manual_seed(0))
     names = ("input_ids", "labels", "decoder_input_ids")
     ones = torch.ones(length, dtype=torch.long)
@@ -147,7 +155,7 @@ def train_synthetic(kind: str, settings: Settings, rows: int, length: int) -> Me
 
 
 def measure_memory(settings: Settings) -> dict[str, Any]:
-    """Measures a step of either model in a process of its own."""
+    """Measures the memory of a step of either model, in a process of its own."""
     settings = replace(settings, steps=1, warmup=1, sizes=replace(settings.sizes, vocab_size=MEMORY_VOCABULARY))
     results: dict[str, Any] = {}
     for kind in MODEL_MAKERS:
@@ -160,7 +168,7 @@ def measure_memory(settings: Settings) -> dict[str, Any]:
 
 
 def measure_growth(settings: Settings) -> dict[str, Any]:
-    """Measures a step of either model in turn, with growing texts and with growing vocabularies."""
+    """Measures steps of both models in turn, with longer and longer texts and with larger and larger vocabularies."""
     tokens, (warmup, steps) = GROWTH_TOKENS[settings.device], GROWTH_STEPS[settings.device]
     cases = [("length", length, length, settings.sizes.vocab_size) for length in LENGTHS]
     cases += [("vocabulary", vocab_size, MEMORY_SHAPE[1], vocab_size) for vocab_size in VOCABULARIES]
@@ -180,7 +188,7 @@ def measure_growth(settings: Settings) -> dict[str, Any]:
 
 
 def measure_processes(settings: Settings, data: Dataset, tokenizer: Any, budget: int) -> dict[str, Any]:
-    """Trains ours in one process and in two, in turn, each with a thread and batches of the same budget."""
+    """Trains our model in one process and in two, in turn. Each has one thread and batches of the same budget."""
     if settings.device == "cuda":
         return {"skipped": "processes would share one GPU; see `accelerate launch` for several"}
     if (os.cpu_count() or 1) < 2:
@@ -207,7 +215,7 @@ def run_processes(number: int, folder: str) -> float:
 
 
 def worker(folder: str) -> None:
-    """Trains ours as one of the processes of `run_processes`; the first of them writes the result."""
+    """Trains our model as one of the processes of `run_processes`. The first of them writes the result."""
     state = json.loads(Path(folder, "settings.json").read_text())
     budget = state.pop("budget")
     settings = Settings(**(state | {"sizes": ModelSizes(**state["sizes"])}))
@@ -225,42 +233,20 @@ def worker(folder: str) -> None:
 
 
 def print_profile(settings: Settings, data: Dataset, tokenizer: Any, budget: int) -> None:
-    """Prints where the time of ours goes: the 15 operators that take most."""
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    activities += [torch.profiler.ProfilerActivity.CUDA] if settings.device == "cuda" else []
-    profiler = torch.profiler.profile(activities=activities)
+    """Prints which operators take the time of our training."""
+    profiler = make_profiler(settings.device)
     train(OURS, settings, data, tokenizer, profiler=profiler, tokens_per_batch=budget)
-    order = f"self_{settings.device}_time_total"
-    print(profiler.key_averages().table(sort_by=order, row_limit=15, max_name_column_width=60))
-
-
-def tell(text: str) -> None:
-    """Shows progress."""
-    print(text, file=sys.stderr, flush=True)
+    print_operators(profiler, settings.device)
 
 
 def describe_corpus(data: Dataset, budget: int) -> dict[str, float]:
-    """Returns the corpus's size, and the real target tokens a batch in batches of PAIRS pairs and in ours."""
+    """Returns the number of pairs, and the target tokens in a batch of PAIRS pairs and in one of ours."""
     target_tokens = sum(len(labels) for labels in data["labels"])
     return {
         "pairs": len(data),
         "tokens_per_batch": budget,
         f"target tokens in a batch of {PAIRS} pairs": target_tokens / -(-len(data) // PAIRS),
         "target tokens in a batch of ours": target_tokens / len(TokenBudgetBatchSampler.from_dataset(data, budget)),
-    }
-
-
-def describe_machine(settings: Settings) -> dict[str, Any]:
-    """Returns what figures depend on beside the settings."""
-    cpu_info = Path("/proc/cpuinfo")
-    names = re.findall(r"model name\s*: (.*)", cpu_info.read_text()) if cpu_info.exists() else []
-    return {
-        "cpu": names[0] if names else platform.processor(),
-        "cores": os.cpu_count(),
-        "gpu": torch.cuda.get_device_name() if settings.device == "cuda" else None,
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "versions": {name: version(name) for name in ("torch", "transformers", "accelerate", "datasets", "numpy")},
     }
 
 
@@ -288,7 +274,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def measure(options: argparse.Namespace, settings: Settings) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Measures the parts that were asked for; returns the results and what is to be known of the corpus."""
+    """Returns the results of the parts that were asked for, and the facts of the corpus."""
     results: dict[str, Any] = {}
     of_corpus = {"throughput": measure_throughput, "padding": measure_padding, "processes": measure_processes}
     corpus: tuple[Dataset, PreTrainedTokenizerFast, int] | None = None
@@ -322,11 +308,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results, corpus = measure(options, settings)
     print(table(results))
     if options.output is not None:
-        options.output.mkdir(parents=True, exist_ok=True)
         content = {"settings": vars(options), "machine": describe_machine(settings), "corpus": corpus}
-        content["results"] = results
-        file = options.output / "benchmark_training.json"
-        file.write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
+        write_json(content | {"results": results}, options.output / "benchmark_training.json")
         draw(results, options.output / "benchmark_training.png")
 
 

@@ -1,9 +1,9 @@
-"""Shows how often a model gives the same ids in CTranslate2 as with generate().
+"""Counts how often a model's outputs in CTranslate2 equal those of generate().
 
     python scripts/benchmarks/compare_ctranslate2.py MODEL SOURCE
 
-Both search in the same way: `early_stopping=True` and one limit of length. In float32 they may differ only where
-rounding decides between two outputs; in int8 the weights are not the same.
+Both search with `early_stopping=True` and the same limit of length. In float32 they may differ only where rounding
+decides between two outputs. In int8 the weights themselves differ.
 """
 
 import argparse
@@ -28,12 +28,12 @@ Ids = list[list[int]]
 
 BATCH_SIZE = 50
 LENGTH_PENALTY = 0.6
-# The largest difference of scores, log-probabilities per token, that rounding is made answerable for.
+# Two outputs tie if their scores, log-probabilities over length^penalty, differ by less: rounding may decide then.
 TIE = 1e-3
 
 
 def search_with_generate(model: Any, sources: Ids, beam_size: int, max_new_tokens: int, **settings: Any) -> Ids:
-    """Returns the output for each source, with its end token if it has one, without start and padding."""
+    """Returns the output for each source without start token and padding, with its end token if it has one."""
     if beam_size > 1:
         settings |= {"early_stopping": True, "length_penalty": LENGTH_PENALTY}
     else:
@@ -49,7 +49,7 @@ def search_with_generate(model: Any, sources: Ids, beam_size: int, max_new_token
 
 
 def search_with_ctranslate2(folder: Path, sources: Ids, beam_size: int, max_new_tokens: int) -> Ids:
-    """Returns the same of an exported model."""
+    """Returns the output of an exported model for each source, with its end token if it has one."""
     translator = ctranslate2.Translator(str(folder), intra_threads=1)
     vocabularies = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*_vocabulary.json"))]
     ids = {token: index for index, token in enumerate(vocabularies[-1])}  # of the target, or shared
@@ -61,16 +61,16 @@ def search_with_ctranslate2(folder: Path, sources: Ids, beam_size: int, max_new_
         max_input_length=0,
         max_decoding_length=max_new_tokens,
         min_decoding_length=0,
-        return_end_token=True,  # which tells whether an output is whole
+        return_end_token=True,  # without it, an output that was cut would look whole
     )
     return [[ids[token] for token in result.hypotheses[0]] for result in results]
 
 
 def ties(model: Any, sources: Ids, ours: Ids, theirs: Ids, beam_size: int) -> Iterator[tuple[int, float]]:
-    """Yields the row of each pair of outputs that differ, and the difference of their scores.
+    """Yields the row of each two outputs that differ, and the difference of their scores.
 
-    The score is what the search compares: in beam search the log-probability over length^penalty, in greedy search
-    the log-probability of the first token that is not the same.
+    A beam search compares log-probability over length^penalty, and a greedy search the log-probabilities of the first
+    tokens that differ.
     """
     for row, (our, their) in enumerate(zip(ours, theirs, strict=True)):
         if our != their:
@@ -85,7 +85,7 @@ def ties(model: Any, sources: Ids, ours: Ids, theirs: Ids, beam_size: int) -> It
 
 @torch.no_grad()
 def _log_probabilities(model: Any, source: Sequence[int], output: Sequence[int]) -> torch.Tensor:
-    """Returns the log-probability of each token of the output, those that are never written having none."""
+    """Returns the log-probability of each token of an output. Tokens that are never written have none."""
     decoder_input_ids = torch.tensor([[model.generation_config.decoder_start_token_id, *output[:-1]]])
     logits: torch.Tensor = model(torch.tensor([source]), decoder_input_ids=decoder_input_ids).logits[0]
     logits[:, banned_tokens(model)] = -torch.inf

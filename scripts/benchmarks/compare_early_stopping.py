@@ -1,8 +1,8 @@
-"""Shows what generate()'s three rules for the end of a beam search make of a trained model.
+"""Scores a model under each of generate()'s three rules for the end of a beam search.
 
     python scripts/benchmarks/compare_early_stopping.py MODEL SOURCE REFERENCE
 
-The default of this package, False, rests on it: see the README's table of the paper and this package.
+This package's default, False, was chosen by these scores.
 """
 
 import argparse
@@ -17,7 +17,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Score a model under each value of early_stopping.")
     parser.add_argument("model", help="folder of the model")
     parser.add_argument("source", help="lines to translate, plain or gzipped")
-    parser.add_argument("reference", help="what they should become")
+    parser.add_argument("reference", help="their reference translations")
     arguments = parser.parse_args()
     sources, references = list(read_lines(arguments.source)), list(read_lines(arguments.reference))
     translator = Translator.from_pretrained(arguments.model)

@@ -23,7 +23,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 from hf_seq2seq.atomic_writing import write_text
 from hf_seq2seq.data import Seq2SeqCollator, load_parallel, read_lines
 from scripts.benchmarks.benchmark_inference import batches_of, pad, search
-from scripts.benchmarks.benchmark_training import load_corpus, tell
+from scripts.benchmarks.benchmark_run import tell
+from scripts.benchmarks.benchmark_training import load_corpus
 
 
 Ids = list[int]

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Trains on the GPUs of one or more Slurm nodes; arguments are options of `hf-seq2seq train`.
+# Trains on the GPUs of one or more Slurm nodes. The arguments are options of `hf-seq2seq train`.
 #
 #   sbatch scripts/launch/slurm.sh --train_source a.txt --train_target b.txt --output_dir model --bf16
 #
-# Change the lines of SBATCH: nodes, GPUs and CPUs of each, time limit, and what your cluster asks for (--partition,
-# --account). Submit from an environment where hf_seq2seq is installed, on a file system that all nodes see.
+# Change the lines of SBATCH: the nodes, the GPUs and CPUs of each, the time limit, and what your cluster asks for
+# (--partition, --account). Submit from an environment with hf_seq2seq, on a file system that all nodes see.
 #
-# Two minutes before the time limit the training is told to stop (SIGTERM): it saves a checkpoint, and the job is
-# queued again with the same options, which go on from there. A job that fails or is cancelled is not queued again.
+# Two minutes before the time limit, the training gets SIGTERM and saves a checkpoint. Then the job is queued again
+# with the same options, and goes on from there. A job that fails or is cancelled is not queued again.
 #SBATCH --job-name=hf-seq2seq
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
@@ -23,10 +23,10 @@ set -euo pipefail
 mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 # Since Slurm 22.05 srun does not take over sbatch's --cpus-per-task by itself: https://slurm.schedmd.com/srun.html
 [ -z "${SLURM_CPUS_PER_TASK:-}" ] || export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
-# torchrun hands SIGTERM on to its processes and kills them after so many seconds.
+# torchrun hands SIGTERM on to its processes, and kills them after this many seconds.
 export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=100
 
-# The time limit's signal is USR1 and goes to this script alone, so that it is not taken for a cancelled job's TERM.
+# The time limit sends USR1, to this script alone. A cancelled job gets TERM.
 is_time_up=false
 trap 'is_time_up=true; kill -TERM "$step"' USR1
 

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Trains on all GPUs of two machines: run the same command on both, within some minutes of each other. Arguments are
-# options of `hf-seq2seq train`.
+# Trains on all GPUs of two machines: run the same command on both, within some minutes of each other. The arguments
+# are options of `hf-seq2seq train`.
 #
 #   MAIN_HOST=node1 scripts/launch/torchrun_two_nodes.sh --train_source a.txt --train_target b.txt --output_dir model
 #
 # MAIN_HOST   name of one of the two machines, as both know it
 # MAIN_PORT   a port that is free there and that no firewall closes (29500)
 # NODES       number of machines (2)
-# PROCESSES   processes on each machine; all GPUs by default, to be given where there is none
+# PROCESSES   processes on each machine (one a GPU); necessary without GPUs
 #
-# Data and --output_dir must be in folders that both machines see under the same path. The same command again, on both,
-# goes on from the last checkpoint.
+# Both machines must see the data and --output_dir under the same path. Started again on both, the same command goes on
+# from the last checkpoint.
 set -euo pipefail
 
 exec torchrun \

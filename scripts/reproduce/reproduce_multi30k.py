@@ -4,20 +4,20 @@
     scripts/reproduce/reproduce_multi30k.sh ... --norm_position post    # further options go to `hf-seq2seq train`
     scripts/reproduce/reproduce_multi30k.sh ... --validation-only       # to choose settings: test sets are not read
 
-DIR of `--data` holds train, val, test_2016_flickr, test_2017_flickr and test_2017_mscoco as NAME.LANGUAGE.gz, the raw
-files of https://github.com/multi30k/dataset. The recipes are in scripts/reproduce/recipes/.
+The folder of `--data` holds train, val, test_2016_flickr, test_2017_flickr and test_2017_mscoco as NAME.LANGUAGE.gz,
+the raw files of https://github.com/multi30k/dataset. The recipes are in scripts/reproduce/recipes/.
 
-Started again with the same arguments it goes on where it was stopped: what is finished is kept, and training resumes
-from its last checkpoint. With others it stops. In the folder of `--output` are then: `model/` with the run,
-`hypotheses/`, scores.json, curves.png, and the model card card.md with its facts in card.yaml, as model_cards/ holds
-them.
+Started again with the same arguments, it goes on where it was stopped: finished steps are not repeated, and training
+resumes from its last checkpoint. With other arguments it refuses. In the end the folder of `--output` holds `model/`
+with the run, `hypotheses/`, scores.json, curves.png, and the model card card.md with its facts in card.yaml, as
+model_cards/ holds them.
 
-Two scores that must not be mixed: `bleu` is cased, detokenised sacreBLEU (13a); `bleu_tok_lc` is BLEU of lower-cased
-text with normalised punctuation, tokenised by Moses' rules (sacremoses), the convention of most papers on this corpus.
-A recipe with `text: lc.norm.tok` trains on such text too, as those papers do, and then has no cased score.
+There are two scores, which cannot be compared. `bleu` is cased, detokenised sacreBLEU (13a). `bleu_tok_lc` is BLEU of
+lower-cased text with normalised punctuation, tokenised by Moses' rules (sacremoses), as most papers on this corpus
+have it. A recipe with `text: lc.norm.tok` also trains on such text, as those papers do, and then has no cased score.
 
-A recipe with `start_from` trains the model of another recipe further, which is made first, by that recipe alone, in a
-folder of its name in that of `--output`; a finished run of that recipe and seed that is put there is taken as it is.
+A recipe with `start_from` trains another recipe's model further. That recipe runs first, without the further options,
+in the folder of its name inside that of `--output`. If a finished run of that recipe and seed is there, it is used.
 """
 
 import argparse
@@ -60,7 +60,7 @@ SETS = {
     "Test2017": "test_2017_flickr",
     "MSCOCO": "test_2017_mscoco",
 }
-# Options of `train` that are not the user's to give here.
+# Options of `train` that this script sets itself.
 OWN_OPTIONS = {
     *("train_source", "train_target", "train_file", "dataset_name", "validation_source", "validation_target"),
     *("validation_file", "streaming", "model_name_or_path", "output_dir", "push_to_hub", "dry_run"),
@@ -71,13 +71,17 @@ Files = dict[str, list[Path]]  # the source and the target file of each part
 
 
 def lower_and_tokenize(lines: Sequence[str], language: str) -> list[str]:
-    """Returns lines as they stand in the corpus's lc.norm.tok files: equal to those in every line of the test sets."""
+    """Returns lines as the corpus's lc.norm.tok files have them. Every line of the test sets comes out equal."""
     normalizer, tokenizer = MosesPunctNormalizer(lang=language), MosesTokenizer(lang=language)
     return [tokenizer.tokenize(normalizer.normalize(line.lower()), return_str=True) for line in lines]
 
 
 def read_recipe(name: str) -> dict[str, Any]:
-    """Returns a recipe's settings for `train` and for `translate`."""
+    """Returns a recipe: its settings for `train` and for `translate`, and the kind of text.
+
+    Raises:
+        ValueError: If it asks for an unknown kind of text.
+    """
     recipe: dict[str, Any] = yaml.safe_load((RECIPES / f"multi30k_{name}.yaml").read_text(encoding="utf-8"))
     text = recipe.get("text", TOKENIZED)
     if text != TOKENIZED:
@@ -86,17 +90,17 @@ def read_recipe(name: str) -> dict[str, Any]:
 
 
 def read_raw(data: Path, files: Files, languages: Sequence[str], *, is_tokenized: bool) -> dict[str, Pairs]:
-    """Returns the two sides of each part, stripped: in the raw files some lines end in white space.
+    """Returns the lines of both sides of each part, without white space at their ends.
 
     Args:
         data: The folder with the raw files.
-        files: The files that are to be made of them.
-        languages: Of source and target.
-        is_tokenized: Whether text is to be lower-cased and tokenized.
+        files: The files that will be made from them.
+        languages: The languages of source and target.
+        is_tokenized: Whether to lower-case and tokenize the text.
 
     Raises:
-        OSError: If a file is missing or cannot be read, **or**
-        ValueError: If it is damaged, or the sides of a part have different numbers of lines.
+        OSError: If a file is missing or cannot be read.
+        ValueError: If it is damaged, **or** if the sides of a part have different numbers of lines.
     """
     texts: dict[str, Pairs] = {}
     for part, sides in files.items():
@@ -109,12 +113,12 @@ def read_raw(data: Path, files: Files, languages: Sequence[str], *, is_tokenized
 
 
 def train_commands(name: str, seed: int, files: Files, output: Path, further: Sequence[str]) -> list[list[str]]:
-    """Returns the commands that train a recipe's model, the last one in `output/model`.
+    """Returns the commands that train a recipe's model, in `output/model`.
 
-    Where the recipe starts from another's model, the command that trains that one in a folder beside it is the first.
+    If the recipe starts from another's model, the first command trains that one.
 
     Raises:
-        ValueError: If one of the further options is unknown or wrong, or not the user's to give.
+        ValueError: If one of the further options is unknown or wrong, **or** if this script sets it itself.
     """
     recipe = read_recipe(name)
     settings, commands = recipe["train"] | {"seed": seed}, []
@@ -132,13 +136,13 @@ def train_commands(name: str, seed: int, files: Files, output: Path, further: Se
     command = [*to_options(settings), *further]
     try:
         parse_train_arguments(command)
-    except StrictDataclassError as error:  # which wraps what its check raised in lines of its own
+    except StrictDataclassError as error:  # its cause is the error of the check, in one line
         raise ValueError(str(error.__cause__ or error)) from None
     return [*commands, ["train", *command]]
 
 
 def train(commands: Sequence[Sequence[str]]) -> None:
-    """Runs each command, or goes on with its run; ends this process where one fails or is stopped."""
+    """Runs each command, or goes on with its run. Ends this process if one fails or is stopped."""
     for command in commands:
         try:
             run_command(command)
@@ -148,7 +152,7 @@ def train(commands: Sequence[Sequence[str]]) -> None:
 
 
 def translate(model: Path, sources: dict[str, list[str]], search: dict[str, Any], folder: Path) -> None:
-    """Writes the translations of each set, but where there are those of this model, search and source already."""
+    """Writes the translations of each set, unless those of this model, search and source are there already."""
     weights = hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()
     translator = None
     for name, lines in sources.items():
@@ -171,7 +175,7 @@ def _to_text(lines: Iterable[str]) -> str:
 
 
 def score_tok_lc(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
-    """Returns BLEU of texts that are lower-cased and tokenized, and what it was computed with."""
+    """Returns BLEU of texts that are lower-cased and tokenized already, and its signature."""
     metric = BLEU(lowercase=True, tokenize="none", force=True)
     value = metric.corpus_score(hypotheses, [references]).score
     signature = f"{metric.get_signature()}|norm|sacremoses:{version('sacremoses')}"
@@ -181,7 +185,7 @@ def score_tok_lc(hypotheses: Sequence[str], references: Sequence[str]) -> dict[s
 def score_all(
     references: dict[str, list[str]], folder: Path, language: str, *, is_tokenized: bool
 ) -> dict[str, dict[str, Any]]:
-    """Returns the scores of each set; 13a is no tokenizer for text that is lower-cased and tokenized already."""
+    """Returns the scores of each set. Text that is lower-cased and tokenized already has no score with 13a."""
     scores = {}
     for name, lines in references.items():
         hypotheses = list(read_lines(folder / f"{name}.txt"))
@@ -198,7 +202,7 @@ def score_all(
 def describe(
     options: argparse.Namespace, folder: Path, scores: dict[str, Any], start: str | None, further: Sequence[str]
 ) -> CardFacts:
-    """Returns the facts of the model's card: what the run left, and what this script knows."""
+    """Returns the facts of the model's card: those that the run left, and those that this script adds."""
     command = [
         "scripts/reproduce/reproduce_multi30k.sh",
         "--data",
@@ -238,7 +242,7 @@ def _score_of_card(name: str, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_card(facts: CardFacts, model: Path, output: Path) -> None:
-    """Writes the card, and the facts from which `scripts/render_model_cards.py` writes it."""
+    """Writes the card, and the facts from which `scripts/render_model_cards.py` can write it again."""
     config = Seq2SeqTransformerConfig.from_pretrained(model)
     base = Seq2SeqTransformerConfig.from_paper("base")
     names = [name for name in Seq2SeqTransformerConfig.__annotations__ if name in config.__dataclass_fields__]
@@ -257,13 +261,13 @@ def table(scores: dict[str, Any]) -> str:
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
-    """Reads the command line; returns what is for `train` too."""
+    """Returns the arguments of this script, and the options that it hands on to `train`."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     add = parser.add_argument
     add("--data", type=Path, required=True, metavar="DIR", help="folder with the raw files")
-    add("--output", type=Path, required=True, metavar="DIR", help="where everything is kept")
+    add("--output", type=Path, required=True, metavar="DIR", help="folder for everything that is made")
     add("--direction", choices=("en-de", "de-en"), default="en-de", help="source and target language")
     recipes = sorted(path.stem.removeprefix("multi30k_") for path in RECIPES.glob("multi30k_*.yaml"))
     add("--recipe", choices=recipes, default="small", help="size and settings (default small)")
@@ -273,7 +277,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> tuple[argparse.Namespace
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Goes through all steps; each is left out where it is done."""
+    """Does all steps that are not done yet."""
     options, further = parse_arguments(arguments)
     output, recipe = options.output, read_recipe(options.recipe)
     languages, hypotheses = options.direction.split("-"), output / "hypotheses"
@@ -281,7 +285,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     files = {part: [output / "data" / f"{part}.{side}" for side in languages] for part in ("train", *sets.values())}
     is_tokenized = recipe.get("text") == TOKENIZED
 
-    # What can be wrong is looked for before hours are spent.
+    # Mistakes are found before hours are spent.
     commands = train_commands(options.recipe, options.seed, files, output, further)
     texts = read_raw(options.data, files, languages, is_tokenized=is_tokenized)
     given = {name: getattr(options, name) for name in ("direction", "recipe", "seed")} | {
@@ -291,7 +295,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     for part, sides in texts.items():
         for file, text in zip(files[part], map(_to_text, sides), strict=True):
-            if not file.exists() or file.read_bytes() != text.encode():  # by its date `train` sees whether it changed
+            if not file.exists() or file.read_bytes() != text.encode():  # `train` goes by the date
                 write_text(file, text)
     train(commands)
     sources, references = ({name: texts[part][side] for name, part in sets.items()} for side in (0, 1))

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# From the raw files of Multi30k to scores as papers report them, in one command that may be stopped and started again
-# at will: see scripts/reproduce/reproduce_multi30k.py.
+# Trains a model on the raw files of Multi30k, and scores it as papers do. It may be stopped and started again at any
+# time. scripts/reproduce/reproduce_multi30k.py says more.
 #
-#   scripts/reproduce/reproduce_multi30k.sh --data DIR --output DIR [--direction en-de|de-en] [--recipe small|tiny|best] [--seed N]
+#   scripts/reproduce/reproduce_multi30k.sh --data DIR --output DIR [--direction en-de|de-en]
+#     [--recipe small|tiny|best] [--seed N]
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 
 "$root/scripts/install.sh" dev
-# Nothing is loaded from the Hub: say so, that no library asks.
+# Nothing comes from the Hub, and no library should ask it.
 export HF_HUB_OFFLINE=1
 exec "$root/.venv/bin/python" "$root/scripts/reproduce/reproduce_multi30k.py" "$@"

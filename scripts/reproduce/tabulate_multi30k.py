@@ -2,16 +2,18 @@
 
     python scripts/reproduce/tabulate_multi30k.py runs/*/
 
-A run has one row, named after its folder; what its folder holds is written anew. A run that was stopped, or that went
-wrong, has a row too, with what there is of it. The columns:
+A run has one row, named after its folder. Its columns are filled again from the folder. A run that was stopped or went
+wrong has a row too, with the columns that its folder can fill:
 
-- direction, recipe, options, seed: what `reproduce_multi30k.sh` was given, the options being those for `train`.
-- parameters, epochs, updates: of the model; and how much it was trained, without what its recipe starts from.
-- hours, target_tokens_per_second: of training, as it ran, without evaluation: other work on the machine slows it down.
-- greedy_epoch_10, greedy_last: BLEU (13a) of greedy translations of the validation pairs, after 10 epochs and at the
-  end, of single checkpoints. Runs of one recipe can be compared by the first. Empty where the text is lower-cased.
-- For each test set BLEU (13a, cased) and BLEU tok-lc, of beam search with the averaged weights. Empty for test sets of
-  runs by which settings were chosen, and 13a for recipes whose text is lower-cased.
+- direction, recipe, options, seed: the arguments of `reproduce_multi30k.sh`, with the options for `train`.
+- parameters, epochs, updates: the size of the model, and how long it was trained. If its recipe starts from another
+  model, the training of that one does not count.
+- hours, target_tokens_per_second: the time and speed of training, without evaluation. Other work on the machine slows
+  it down.
+- greedy_epoch_10, greedy_last: BLEU (13a) of a single checkpoint's greedy translations of the validation pairs, after
+  10 epochs and at the end. The first compares runs of one recipe. Empty if the text is lower-cased.
+- For each set BLEU (13a, cased) and BLEU tok-lc, of beam search with the averaged weights. Runs that were made to
+  choose settings have none for the test sets, and recipes with lower-cased text none by 13a.
 """
 
 import argparse
@@ -47,7 +49,7 @@ Row = dict[str, Any]
 
 
 def describe_run(folder: Path) -> Row:
-    """Returns the row of a run, which says little of one that ended before its first checkpoint."""
+    """Returns the row of a run. Most columns are empty if the run ended before its first checkpoint."""
     row: Row = {"run": folder.resolve().name} | read_arguments(folder)
     model = folder / "model"
     checkpoint = last_whole_checkpoint(model)
@@ -61,7 +63,7 @@ def describe_run(folder: Path) -> Row:
 
 
 def describe_scores(file: Path) -> Row:
-    """Returns the scores of averaged weights by beam search, if there are any yet."""
+    """Returns the scores of the averaged weights with beam search, if there are any yet."""
     found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     return {
         f"{name} {kind}": f"{values[key]:.2f}"
@@ -72,7 +74,7 @@ def describe_scores(file: Path) -> Row:
 
 
 def describe_speed(state: TrainerState, facts: Path) -> Row:
-    """Returns hours and tokens a second by the log, which knows nothing of breaks; hours of finished runs alone."""
+    """Returns the tokens a second by the log, which leaves out breaks, and the hours if the run is finished."""
     speeds = [logs["target_tokens_per_second"] for logs in state.log_history if "target_tokens_per_second" in logs]
     if not speeds:
         return {}
@@ -92,10 +94,10 @@ def describe_evaluations(state: TrainerState) -> Row:
 
 
 def add_rows(rows: Sequence[Row], table: Path) -> None:
-    """Writes the table with the rows that it has, and these.
+    """Writes the table with its own rows and with these.
 
     Raises:
-        ValueError: If a row of that name is another run's.
+        ValueError: If the table has a row of the same name for another run.
     """
     by_name: dict[str, Row] = {}
     if table.exists():
@@ -109,7 +111,7 @@ def add_rows(rows: Sequence[Row], table: Path) -> None:
                     f"`{column}` of run {row['run']} must be {before[column]!r} as in the table, but is "
                     f"{row.get(column)!r} instead. A run has the name of its folder: rename one."
                 )
-        by_name[row["run"]] = before | row  # what is gone from the folder stays in the table
+        by_name[row["run"]] = before | row  # the table keeps what the folder no longer holds
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -118,9 +120,9 @@ def add_rows(rows: Sequence[Row], table: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Adds the runs that are named."""
+    """Adds the given runs to the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, nargs="+", metavar="DIR", help="the folder of a run; others are left out")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="DIR", help="a folder; one without a run is left out")
     parser.add_argument(
         "--table", type=Path, default=TABLE, help="the table (default multi30k_runs.csv beside this script)"
     )
