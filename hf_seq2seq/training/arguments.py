@@ -1,19 +1,18 @@
-"""The settings of a training run: what is trained, on what, and how; their defaults and all rules among them.
+"""The three parts of the settings of a training run: what is trained, on what, and how.
 
-The rules of one part are checked when its dataclass is made. `resolve_settings` adds what concerns several parts; the
-command and `run_training` both call it, so that they refuse and fill in the same.
+The rules of a part are checked, and its defaults filled in, when its dataclass is made. What concerns several parts is
+in settings.py.
 """
 
 import math
 import re
 import sys
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from types import UnionType
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar, get_args
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
 import torch
 from transformers import Seq2SeqTrainingArguments
-from transformers.trainer_utils import IntervalStrategy
 from transformers.utils.import_utils import is_in_notebook
 
 from hf_seq2seq.evaluation import METRICS
@@ -415,103 +414,3 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
 def default_tokens_per_batch(tokens_per_update: int, world_size: int) -> int:
     """Returns the tokens of a batch on one device where only those of an update are given: one batch a process."""
     return max(1, tokens_per_update // world_size)
-
-
-class Settings(NamedTuple):
-    """The settings of a run, of which nothing is left open."""
-
-    model: ModelArguments
-    data: DataArguments
-    training: Seq2SeqTransformerTrainingArguments
-
-    @property
-    def is_writer(self) -> bool:
-        """Whether this process writes the files of the run that are written once."""
-        return self.training.process_index == 0 and not self.training.dry_run
-
-    def as_dict(self) -> dict[str, Any]:
-        """Returns all settings by name, and the number of processes."""
-        parts = (asdict(self.model), asdict(self.data), self.training.to_dict())
-        return {**parts[0], **parts[1], **parts[2], "world_size": self.training.world_size}
-
-
-def resolve_settings(
-    model_args: ModelArguments, data_args: DataArguments, training_args: Seq2SeqTransformerTrainingArguments
-) -> Settings:
-    """Returns the settings of a run, filled in where one part decides what another did not give.
-
-    - With `model_name_or_path`, the learning rate is that of fine-tuning.
-    - With validation pairs, they are evaluated after every `eval_steps` updates.
-    - With `streaming`, a run that goes on begins the stream again, since to read past what it has seen would take as
-      long as training on it.
-
-    Args:
-        model_args: What is trained.
-        data_args: The pairs.
-        training_args: How it is trained.
-
-    Raises:
-        ValueError: If settings contradict each other.
-    """
-    _check_contradictions(data_args, training_args)
-    derived: dict[str, Any] = {}
-    if model_args.model_name_or_path is not None and _is_open(training_args, "learning_rate", SCRATCH_LEARNING_RATE):
-        derived["learning_rate"] = FINE_TUNING_LEARNING_RATE
-    if data_args.has_validation and _is_open(training_args, "eval_strategy", "no"):
-        derived["eval_strategy"] = "steps"
-    if data_args.streaming:
-        derived["ignore_data_skip"] = True
-    return Settings(model_args, data_args, training_args.with_values(**derived))
-
-
-def _is_open(training_args: Seq2SeqTransformerTrainingArguments, name: str, default: Any) -> bool:
-    return name not in training_args.given and getattr(training_args, name) == default
-
-
-def _check_contradictions(data_args: DataArguments, training_args: Seq2SeqTransformerTrainingArguments) -> None:
-    batch_fields = ("per_device_train_batch_size", "train_sampling_strategy", "auto_find_batch_size")
-    replaced_by = {
-        "paper_schedule": ("learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs"),
-        "tokens_per_update": ("gradient_accumulation_steps", *batch_fields),
-        "tokens_per_batch": batch_fields,
-    }
-    for name, others in replaced_by.items():
-        for other in others:
-            if name in training_args.given and other in training_args.given:
-                raise ValueError(f"`{other}` must not be given together with `{name}`, which replaces it.")
-    if data_args.streaming:
-        _check_stream(training_args)
-    metric = (training_args.metric_for_best_model or "loss").removeprefix("eval_")
-    if metric not in ("loss", *METRICS):
-        raise ValueError(
-            f"`metric_for_best_model` must be one of loss, {', '.join(METRICS)}, but is {metric!r} instead."
-        )
-    if training_args.batch_eval_metrics:
-        raise ValueError("`batch_eval_metrics` must be False: scores are those of all validation pairs together.")
-    if data_args.has_validation:
-        return
-    if training_args.load_best_model_at_end:
-        raise ValueError(
-            "`load_best_model_at_end` and `early_stopping_patience` must be given together with validation pairs: "
-            "`validation_source` and `validation_target`, or `validation_file`."
-        )
-    if training_args.eval_strategy != "no":
-        raise ValueError(
-            "`eval_strategy` must be no without validation pairs, but is "
-            f"{IntervalStrategy(training_args.eval_strategy).value} instead. Give `validation_source` and "
-            "`validation_target`, or `validation_file`."
-        )
-
-
-def _check_stream(training_args: Seq2SeqTransformerTrainingArguments) -> None:
-    for name, is_given in (
-        ("max_steps", training_args.max_steps > 0),
-        ("tokens_per_batch", training_args.tokens_per_batch is not None),
-    ):
-        if not is_given:
-            raise ValueError(
-                f"`{name}` must be given together with `streaming`: a stream does not tell how long an epoch is, "
-                "and is batched by tokens."
-            )
-    if training_args.dry_run:
-        raise ValueError("`dry_run` must be left out with `streaming`, since a stream does not tell its pairs.")

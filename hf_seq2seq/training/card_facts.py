@@ -19,10 +19,10 @@ from .arguments import (
     DataArguments,
     ModelArguments,
     Seq2SeqTransformerTrainingArguments,
-    Settings,
     changed_fields,
 )
 from .run_folder import SETTINGS_WITHOUT_INFLUENCE
+from .settings import Settings
 
 
 _HYPERPARAMETERS = """

@@ -9,13 +9,8 @@ from typing import Any, NoReturn
 import yaml
 from transformers import HfArgumentParser
 
-from .arguments import (
-    DataArguments,
-    ModelArguments,
-    Seq2SeqTransformerTrainingArguments,
-    Settings,
-    resolve_settings,
-)
+from .arguments import DataArguments, ModelArguments, Seq2SeqTransformerTrainingArguments
+from .settings import Settings, resolve_settings
 
 
 class _Parser(HfArgumentParser):

@@ -7,16 +7,38 @@ from types import FrameType
 from typing import Any, Self
 
 import torch
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import SaveStrategy
 
-from .checkpoints import checkpoint_folder, mark_as_saved_at_a_signal
+from .checkpoints import checkpoint_folder, last_whole_checkpoint, mark_as_saved_at_a_signal
 
 
 logger = logging.getLogger(__name__)
 
 # Ctrl-C, and what torchrun, Slurm and cloud machines send some time before they kill.
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def train_unless_stopped(trainer: Trainer, checkpoint: str | None) -> None:
+    """Trains to the end, or until a signal stops it.
+
+    Args:
+        trainer: What trains.
+        checkpoint: The checkpoint to go on from, if there is one.
+
+    Raises:
+        KeyboardInterrupt: If a signal ended the training before. The message tells how to go on.
+    """
+    with StopOnSignal() as stop:
+        trainer.add_callback(stop)
+        trainer.train(resume_from_checkpoint=checkpoint)
+    state = trainer.state
+    if stop.stopped and state.global_step < state.max_steps:
+        last = last_whole_checkpoint(str(trainer.args.output_dir))
+        raise KeyboardInterrupt(
+            f"Stopped after update {state.global_step:,} of {state.max_steps:,}. The same command goes on "
+            f"{'from the start' if last is None else f'from {last}'}."
+        )
 
 
 class StopOnSignal(TrainerCallback):

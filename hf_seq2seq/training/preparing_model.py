@@ -9,7 +9,8 @@ from hf_seq2seq.model.configuration_seq2seq_transformer import Seq2SeqTransforme
 from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 from hf_seq2seq.token_lookup import Side, vocabulary
 
-from .arguments import CHANGEABLE_FIELDS, ModelArguments, Settings
+from .arguments import CHANGEABLE_FIELDS, ModelArguments
+from .settings import Settings
 
 
 Model = Seq2SeqTransformerForConditionalGeneration

@@ -10,7 +10,8 @@ from hf_seq2seq.loading import load_tokenizer
 from hf_seq2seq.token_lookup import check_encodes_targets
 from hf_seq2seq.tokenization import train_tokenizer
 
-from .arguments import DEFAULT_VOCAB_SIZE, ModelArguments, Settings
+from .arguments import DEFAULT_VOCAB_SIZE, ModelArguments
+from .settings import Settings
 
 
 MAX_PAIRS = 1_000_000  # of a stream: a tokenizer learns no more from more of them

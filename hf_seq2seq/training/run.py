@@ -11,24 +11,19 @@ from hf_seq2seq.data import Seq2SeqCollator
 from hf_seq2seq.evaluation import generation_metrics
 from hf_seq2seq.hub.card import FACTS_FILE
 
-from .arguments import (
-    DataArguments,
-    ModelArguments,
-    Seq2SeqTransformerTrainingArguments,
-    Settings,
-    resolve_settings,
-)
+from .arguments import DataArguments, ModelArguments, Seq2SeqTransformerTrainingArguments
 from .averaging import take_average
 from .card_facts import describe_end, describe_run
-from .checkpoints import ends_its_run, holds_weights_alone, named_checkpoint
+from .checkpoints import checkpoint_to_go_on_from, ends_its_run, named_checkpoint
 from .dry_run import describe_plan
 from .final_evaluation import evaluate_final_model
-from .interruption import StopOnSignal
+from .interruption import train_unless_stopped
 from .preparing_model import prepare_model
-from .preparing_pairs import load_pairs, tokenize_parts
+from .preparing_pairs import Parts, load_pairs, tokenize_parts
 from .preparing_tokenizer import prepare_tokenizer
 from .resumed_data import check_same_pairs, has_same_files
 from .run_folder import RESULTS_FILE, RunFolder
+from .settings import Settings, resolve_settings
 from .trainer import Seq2SeqTransformerTrainer
 
 
@@ -79,14 +74,9 @@ def _run(settings: Settings, folder: RunFolder) -> dict[str, Any]:
         finished = None
     if finished is not None and (settings.data.streaming or has_same_files(folder, settings.as_dict())):
         return _tell_finished(finished, folder)
-    checkpoint = named or folder.checkpoint()
+    checkpoint = checkpoint_to_go_on_from(folder.path, named)
 
-    with args.main_process_first(desc="preparing the data"):
-        pairs = load_pairs(settings.data, args.seed)
-        tokenizer = prepare_tokenizer(settings, pairs["train"], checkpoint)
-        datasets = tokenize_parts(pairs, tokenizer, settings.data)
-        if settings.is_writer and not settings.data.streaming:
-            check_same_pairs(folder, settings.as_dict(), datasets)
+    pairs, tokenizer, datasets = _prepare_data(settings, folder, checkpoint)
     if finished is not None:
         return _tell_finished(finished, folder)
     model = prepare_model(settings, tokenizer)
@@ -94,7 +84,7 @@ def _run(settings: Settings, folder: RunFolder) -> dict[str, Any]:
         return describe_plan(model, datasets["train"], args)
 
     trainer = _make_trainer(settings, model, tokenizer, datasets)
-    results = _train(trainer, checkpoint, folder)
+    results = _train(trainer, checkpoint)
     if args.average_checkpoints:
         trainer.accelerator.wait_for_everyone()  # until the first process has written the last of them
         take_average(trainer.model, folder.path, args.average_checkpoints)
@@ -111,17 +101,30 @@ def _run(settings: Settings, folder: RunFolder) -> dict[str, Any]:
     return results
 
 
+def _prepare_data(
+    settings: Settings, folder: RunFolder, checkpoint: str | None
+) -> tuple[Parts, PreTrainedTokenizerBase, Parts]:
+    """Returns the pairs of texts of each part, the tokenizer, and the tokenized pairs of each part."""
+    with settings.training.main_process_first(desc="preparing the data"):
+        pairs = load_pairs(settings.data, settings.training.seed)
+        tokenizer = prepare_tokenizer(settings, pairs["train"], checkpoint)
+        datasets = tokenize_parts(pairs, tokenizer, settings.data)
+        if settings.is_writer and not settings.data.streaming:
+            check_same_pairs(folder, settings.as_dict(), datasets)
+    return pairs, tokenizer, datasets
+
+
 def _tell_finished(results: dict[str, Any], folder: RunFolder) -> dict[str, Any]:
     logger.info("The run in %s is finished.", folder.path)
     return results
 
 
 def _make_trainer(
-    settings: Settings, model: Any, tokenizer: PreTrainedTokenizerBase, datasets: dict[str, Any]
+    settings: Settings, model: Any, tokenizer: PreTrainedTokenizerBase, datasets: Parts
 ) -> Seq2SeqTransformerTrainer:
     args = settings.training
     patience = args.early_stopping_patience
-    trainer = Seq2SeqTransformerTrainer(
+    return Seq2SeqTransformerTrainer(
         model=model,
         args=args,
         data_collator=Seq2SeqCollator(tokenizer, model=model, bpe_dropout=settings.data.bpe_dropout),
@@ -133,45 +136,10 @@ def _make_trainer(
         callbacks=[] if patience is None else [EarlyStoppingCallback(patience)],
         card=describe_run(settings, datasets["train"]),
     )
-    if args.average_checkpoints and (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
-        raise ValueError(
-            f"`average_checkpoints` must be 0 where the model is sharded, but is {args.average_checkpoints} "
-            "instead. Average afterwards, with `hf-seq2seq average`."
-        )
-    return trainer
 
 
-def _train(trainer: Seq2SeqTransformerTrainer, checkpoint: str | None, folder: RunFolder) -> dict[str, Any]:
-    """Trains to the end, and returns the number of updates and the loss that was logged last.
-
-    Raises:
-        KeyboardInterrupt: If a signal ended it before. The message tells how to go on.
-    """
-    _log_start(trainer, checkpoint)
-    if checkpoint is not None and ends_its_run(checkpoint, trainer.args.early_stopping_patience):
-        # Killed between its last update and its results: to train would add an update.
-        trainer.load_checkpoint(checkpoint)
-    else:
-        with StopOnSignal() as stop:
-            trainer.add_callback(stop)
-            trainer.train(resume_from_checkpoint=checkpoint)
-        if stop.stopped and trainer.state.global_step < trainer.state.max_steps:
-            last = folder.checkpoint()
-            place = "from the start" if last is None else f"from {last}"
-            raise KeyboardInterrupt(
-                f"Stopped after update {trainer.state.global_step:,} of {trainer.state.max_steps:,}. The same command "
-                f"goes on {place}."
-            )
-    return {"num_steps": trainer.state.global_step, "train_loss": trainer.last_loss}
-
-
-def _log_start(trainer: Seq2SeqTransformerTrainer, checkpoint: str | None) -> None:
-    if checkpoint is not None and holds_weights_alone(checkpoint):
-        logger.warning(
-            "%s holds weights alone: the optimizer begins anew, so that the run ends with other weights than without "
-            "a break. Leave `save_only_model` out to go on exactly.",
-            checkpoint,
-        )
+def _train(trainer: Seq2SeqTransformerTrainer, checkpoint: str | None) -> dict[str, Any]:
+    """Trains to the end, and returns the number of updates and the loss that was logged last."""
     dataset: Any = trainer.train_dataset
     logger.info(
         "%s a model of %.1f M parameters and %s tokens on %s.",
@@ -179,3 +147,9 @@ def _log_start(trainer: Seq2SeqTransformerTrainer, checkpoint: str | None) -> No
         *(trainer.model.num_parameters() / 1e6, f"{len(trainer.processing_class):,}"),
         f"{len(dataset):,} pairs" if hasattr(dataset, "__len__") else "a stream of pairs",
     )
+    if checkpoint is not None and ends_its_run(checkpoint, trainer.args.early_stopping_patience):
+        # Killed between its last update and its results: to train would add an update.
+        trainer.load_checkpoint(checkpoint)
+    else:
+        train_unless_stopped(trainer, checkpoint)
+    return {"num_steps": trainer.state.global_step, "train_loss": trainer.last_loss}

@@ -10,7 +10,7 @@ from filelock import FileLock, Timeout
 from hf_seq2seq.atomic_writing import finished_names, write_text
 
 from .arguments import FILE_FIELDS, default_tokens_per_batch
-from .checkpoints import delete_superseded, last_whole_checkpoint, list_checkpoints
+from .checkpoints import delete_superseded, list_checkpoints
 
 
 logger = logging.getLogger(__name__)
@@ -115,11 +115,6 @@ class RunFolder:
             ) from None
         self.write(SETTINGS_FILE, settings)
         delete_superseded(self.path, keep)
-
-    def checkpoint(self) -> str | None:
-        """Returns the last whole checkpoint, if there is one."""
-        last = last_whole_checkpoint(self.path)
-        return None if last is None else str(last)
 
     def results(self) -> dict[str, Any] | None:
         """Returns the results of a finished run, or None."""

@@ -76,6 +76,11 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
                 f"`r_drop_alpha` must be 0 where one process uses several GPUs ({self.args.n_gpu}), since torch would "
                 f"part the twins, but is {self.args.r_drop_alpha} instead. Start a process for each GPU with torchrun."
             )
+        if self.args.average_checkpoints and (self.is_fsdp_enabled or self.is_deepspeed_enabled):
+            raise ValueError(
+                f"`average_checkpoints` must be 0 where the model is sharded, but is {self.args.average_checkpoints} "
+                "instead. Average afterwards, with `hf-seq2seq average`."
+            )
         self.label_smoother = None  # it would take the labels away, and with them the chunked loss
         if use_cache is not None:
             self.model.config.use_cache = use_cache

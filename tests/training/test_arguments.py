@@ -15,12 +15,11 @@ from hf_seq2seq.training.arguments import (
     DataArguments,
     ModelArguments,
     Seq2SeqTransformerTrainingArguments,
-    Settings,
     config_field_names,
-    resolve_settings,
 )
 from hf_seq2seq.training.command_line import parse_arguments, to_options
 from hf_seq2seq.training.run import run_training
+from hf_seq2seq.training.settings import Settings, resolve_settings
 
 
 PAIRS = ["--train_source", "a.en", "--train_target", "a.de"]

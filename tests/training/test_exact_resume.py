@@ -122,7 +122,7 @@ def stop_after(update: int, settings: Settings, output_dir: Path) -> None:
             super().on_step_end(args, state, control, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hf_seq2seq.training.run.StopOnSignal", StopAfter)
+        patch.setattr("hf_seq2seq.training.interruption.StopOnSignal", StopAfter)
         with pytest.raises(KeyboardInterrupt, match=rf"Stopped after update {update} of 9. The same.*-{update}\.$"):
             run(settings, output_dir)
 
