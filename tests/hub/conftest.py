@@ -20,6 +20,19 @@ def is_foreign(name: str) -> bool:
     return name.lower().endswith("_proxy") or name.startswith(SETTINGS)
 
 
+def client_environment(hub: LocalHub, hf_home: Path) -> dict[str, str]:
+    """Returns the environment of a process that uses this Hub, signed in, with its cache in a folder."""
+    kept = {name: value for name, value in os.environ.items() if not is_foreign(name)}
+    return kept | {
+        "HF_ENDPOINT": hub.url,
+        "HF_HOME": str(hf_home),
+        "HF_TOKEN": TOKEN,
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "NO_PROXY": "127.0.0.1",
+    }
+
+
 @pytest.fixture
 def hub_server() -> Iterator[LocalHub]:
     with LocalHub() as hub:
@@ -29,15 +42,7 @@ def hub_server() -> Iterator[LocalHub]:
 @pytest.fixture
 def hub_environment(hub_server: LocalHub, tmp_path: Path) -> dict[str, str]:
     """The environment of a process that uses the local Hub, signed in, with nothing in its cache."""
-    kept = {name: value for name, value in os.environ.items() if not is_foreign(name)}
-    return kept | {
-        "HF_ENDPOINT": hub_server.url,
-        "HF_HOME": str(tmp_path / "hf_home"),
-        "HF_TOKEN": TOKEN,
-        "HF_HUB_DISABLE_XET": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        "NO_PROXY": "127.0.0.1",
-    }
+    return client_environment(hub_server, tmp_path / "hf_home")
 
 
 @pytest.fixture

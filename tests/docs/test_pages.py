@@ -1,0 +1,168 @@
+"""Every command and code block of the README and of docs/ runs as it stands, but for those of one list, `NOT_RUN`.
+
+A page's blocks run in order in a folder of its own, over small files of the names that pages use: pairs of numerals, the
+tiny model `out` of them, and a Hub on this machine. A `yaml` block is a file, which its first line names.
+"""
+
+import gzip
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from commands.test_import import write_fsmt, write_marian
+from docs.warm_commands import warm_commands
+from hub.conftest import client_environment
+from hub.server import TOKEN, Account, LocalHub
+
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+
+IN_CI = "takes minutes; .ci/run runs it"
+NEEDS_NETWORK = "asks the package index"
+MULTI30K = "needs the files of Multi30k, and takes hours"
+NOT_RUN = {
+    "scripts/quickstart.sh": IN_CI,
+    "scripts/test.sh": IN_CI,
+    ". .venv/bin/activate": "the tests' environment is active already",
+    "pip install '.[inspect]'": NEEDS_NETWORK,
+    "hf auth login": "asks for a token at the terminal",
+    'hf-seq2seq demo out/ --example "A dog runs."': "serves until Ctrl-C; tests/demo opens the page in a browser",
+    "OMP_NUM_THREADS=1 scripts/reproduce/reproduce_multi30k.sh --data raw/ --output small-en-de --direction en-de"
+    " --recipe small": MULTI30K,
+    "python scripts/benchmarks/benchmark_time_to_score.py --train train.en train.de --validation val.en val.de"
+    " --output results/ --models ours-pre-norm ours-post-norm marian-random": MULTI30K,
+    "python scripts/benchmarks/benchmark_training.py --source train.en --target train.de": MULTI30K,
+    "python scripts/benchmarks/benchmark_inference.py MODEL --source test.en --reference test.de --threads 1"
+    " --output results/": MULTI30K,
+}
+
+# What the pages' small files say: 64 pairs, of numerals and of what the examples translate.
+NUMERALS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
+SENTENCES = {"A dog runs.": "Ein Hund rennt.", "Two dogs run in the snow.": "Zwei Hunde rennen im Schnee."}
+PAIRS = {f"{a} and {b}": f"{NUMERALS[a]} und {NUMERALS[b]}" for a in NUMERALS for b in NUMERALS} | SENTENCES
+TRAIN = (
+    *("train", "--train_source", "train.en", "--train_target", "train.de", "--output_dir", "out"),
+    *("--validation_source", "val.en", "--validation_target", "val.de", "--vocab_size", "300", "--d_model", "16"),
+    *("--encoder_layers", "2", "--decoder_layers", "2", "--encoder_ffn_dim", "32", "--decoder_ffn_dim", "32"),
+    *("--max_steps", "8", "--save_steps", "4", "--logging_steps", "2"),
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: what it is written in, and what it says."""
+
+    language: str
+    code: str
+
+
+def blocks_of(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [Block(*found) for found in re.findall(r"^```([a-z]*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)]
+
+
+def commands_of(block: Block) -> list[str]:
+    """The commands of a bash block, each on one line, without comments."""
+    lines = re.sub(r"\\\n\s*", "", block.code).splitlines()
+    return [command for line in lines if (command := re.sub(r"(^|\s+)#.*", "", line))]
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where pages run: what every page finds in its folder, and the environment of its commands."""
+
+    files: Path
+    environment: dict[str, str]
+
+    def run(self, folder: Path, *command: str) -> None:
+        ended = subprocess.run(
+            command, cwd=folder, env=self.environment, capture_output=True, text=True, encoding="utf-8", check=False
+        )
+        assert ended.returncode == 0, f"{command}\n{ended.stdout}\n{ended.stderr}"
+
+
+def write_texts(folder: Path) -> None:
+    for name in ("train", "val", "test", "more", "new"):
+        for language, lines in (("en", PAIRS), ("de", PAIRS.values())):
+            content = "".join(f"{line}\n" for line in list(lines)[: None if name in ("train", "more") else 8])
+            (folder / f"{name}.{language}").write_text(content, encoding="utf-8")
+    (folder / "new.en.gz").write_bytes(gzip.compress((folder / "new.en").read_bytes()))
+    rows = "".join(f"{source}\t{target}\n" for source, target in PAIRS.items())
+    (folder / "pairs.tsv").write_text(f"en\tde\n{rows}", encoding="utf-8")
+
+
+def fill_hub(hub: LocalHub, folder: Path) -> None:
+    """Gives the Hub the repositories of others that pages name."""
+    write_marian(folder / "marian", separate=False)
+    write_fsmt(folder / "fsmt")
+    for name, kind in (("Helsinki-NLP/opus-mt-en-de", "marian"), ("facebook/wmt19-en-de", "fsmt")):
+        hub.add_repository(name, {path.name: path.read_bytes() for path in (folder / kind).iterdir()})
+    rows = "".join(f'{{"translation": {{"en": "{en}", "de": "{de}"}}}}\n' for en, de in PAIRS.items())
+    hub.add_repository("YOU/my-pairs", {"train.jsonl": rows.encode()}, repo_type="dataset")
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workplace]:
+    programs, files = tmp_path_factory.mktemp("programs"), tmp_path_factory.mktemp("files")
+    write_texts(files)
+    with LocalHub() as hub:
+        hub.accounts[TOKEN] = Account("YOU")
+        fill_hub(hub, tmp_path_factory.mktemp("foreign"))
+        environment = client_environment(hub, tmp_path_factory.mktemp("hf_home")) | {
+            "PATH": os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]),
+            "PYTHONPATH": str(ROOT),
+            "PYTHONUTF8": "1",
+            "MPLBACKEND": "Agg",
+        }
+        with warm_commands(programs, environment):
+            workplace = Workplace(files, environment)
+            workplace.run(files, "hf-seq2seq", *TRAIN)
+            workplace.run(files, "hf-seq2seq", "push", "out", "YOU/my-model", "--private")
+            for other in ("other", "quickstart-en-de/model"):
+                shutil.copytree(files / "out", files / other)
+            yield workplace
+    assert hub.unknown == []
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.slow] * (page != README), id=page.stem) for page in PAGES]
+)
+def test_the_blocks_of_a_page_run_as_they_stand(page: Path, workplace: Workplace, tmp_path: Path) -> None:
+    folder = tmp_path / "here"
+    trains = "--output_dir out/" in page.read_text(encoding="utf-8")
+    shutil.copytree(workplace.files, folder, ignore=shutil.ignore_patterns("out") if trains else None)
+    for number, block in enumerate(blocks_of(page)):
+        match block.language:
+            case "bash":
+                commands = "\n".join(command for command in commands_of(block) if command not in NOT_RUN)
+                workplace.run(folder, "bash", "-euo", "pipefail", "-c", commands)
+            case "python":
+                (folder / f"block_{number}.py").write_text(block.code, encoding="utf-8")
+                workplace.run(folder, "python-file", f"block_{number}.py")
+            case "yaml":
+                (folder / block.code.split()[1]).write_text(block.code, encoding="utf-8")
+            case _:
+                assert block.language == "text"
+
+
+def test_what_is_not_run_stands_on_a_page() -> None:
+    blocks = [block for page in PAGES for block in blocks_of(page)]
+    commands = {command for block in blocks if block.language == "bash" for command in commands_of(block)}
+    assert NOT_RUN.keys() <= commands
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_files_that_a_page_names_are_there(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+    paths = re.findall(r"`((?:hf_seq2seq|scripts|tests|model_cards|notebooks)/[^` ]*)`", text)
+    assert [path for path in paths if not (ROOT / path).exists()] == []
