@@ -1,12 +1,11 @@
-"""A small Hub on this machine, which speaks the HTTP that huggingface_hub's client speaks with the real one.
+"""A small Hub on this machine that answers the HTTP requests with which models are pushed and loaded.
 
-Like the real Hub it has two hosts: the Hub itself, which knows accounts, repositories and commits, and the storage for
-large files, which is sent to by signed addresses and must never see a token. Everything is kept in memory. What is
-asked is recorded in `LocalHub.requests`, without tokens, and each request can be made to fail with `LocalHub.fail`.
+Like the real Hub it has two hosts: the Hub itself, with accounts, repositories and commits, and the storage of large
+files, which accepts signed addresses and must never see a token. Everything is in memory. `LocalHub.requests` records
+all requests, without tokens, and `LocalHub.fail` makes requests fail.
 
-It serves models and datasets through git LFS, so the client needs `HF_HUB_DISABLE_XET=1`. Pull requests, gated
-repositories, spaces and copies between repositories are not here: what the server does not know is answered with 404
-and listed in `LocalHub.unknown`.
+It serves models and data sets through git LFS, so the client needs `HF_HUB_DISABLE_XET=1`. Anything else that the Hub
+can do is answered with 404 and listed in `LocalHub.unknown`.
 """
 
 import base64
@@ -48,7 +47,7 @@ class Account:
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked. A `status` of 0 is a connection that the server cut before it answered."""
+    """A request and its answer. A `status` of 0 is a connection that the server cut before it answered."""
 
     host: str  # "hub" or "storage"
     method: str
@@ -60,7 +59,7 @@ class Request:
 
 @dataclass
 class Fault:
-    """How the requests that match fail, and how many of them are still to fail (None: all)."""
+    """How the requests that match fail, and how many of them are yet to fail (None: all)."""
 
     method: str
     path: re.Pattern[str]
@@ -68,13 +67,12 @@ class Fault:
     status: int | None
     retry_after: int | None
     cut_request: int | None
-    cut_response: int | None
-    delay: float
+    loses_answer: bool
 
 
 @dataclass
 class Response:
-    """What is answered; `cut` is the number of bytes of the body after which the connection ends."""
+    """What is answered."""
 
     body: bytes = b""
     status: int = 200
@@ -119,17 +117,17 @@ class StoredFile:
     def etag(self) -> str:
         return self.sha256 if self.lfs else self.blob_id
 
-    def facts(self, id_name: str, sha_name: str) -> dict[str, Any]:
-        """Size and ids, under the names that the endpoint gives them."""
-        facts: dict[str, Any] = {id_name: self.blob_id, "size": len(self.content)}
+    def entry(self, path: str) -> dict[str, Any]:
+        """The file as the tree endpoint lists it."""
+        entry: dict[str, Any] = {"type": "file", "path": path, "oid": self.blob_id, "size": len(self.content)}
         if self.lfs:
-            facts["lfs"] = {sha_name: self.sha256, "size": len(self.content), "pointerSize": len(self.pointer)}
-        return facts
+            entry["lfs"] = {"oid": self.sha256, "size": len(self.content), "pointerSize": len(self.pointer)}
+        return entry
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A state of all files; the later ones know the one before."""
+    """A state of all files, with the commit before it."""
 
     title: str
     files: dict[str, StoredFile]
@@ -147,44 +145,30 @@ class Commit:
             yield commit
             commit = commit.parent
 
-    def entries(self, folder: str, recursive: bool) -> list[dict[str, Any]]:
-        """The files and folders in a folder, as the tree endpoint lists them."""
+    def entries(self, folder: str) -> list[dict[str, Any]]:
+        """The files below a folder, as the tree endpoint lists them."""
         prefix = f"{folder}/" if folder else ""
-        listed: dict[str, dict[str, Any]] = {}
-        for path, file in sorted(self.files.items()):
-            if not path.startswith(prefix):
-                continue
-            parts = path.removeprefix(prefix).split("/")
-            for depth in range(1, len(parts) if recursive else min(len(parts), 2)):
-                parent = prefix + "/".join(parts[:depth])
-                oid = hashlib.sha1(parent.encode()).hexdigest()
-                listed[parent] = {"type": "directory", "path": parent, "oid": oid, "size": 0}
-            if recursive or len(parts) == 1:
-                listed[path] = {"type": "file", "path": path, **file.facts("oid", "oid")}
-        return list(listed.values())
+        return [file.entry(path) for path, file in sorted(self.files.items()) if path.startswith(prefix)]
 
 
 @dataclass
 class Repository:
-    """A repository with its branches and tags, and the large files that were sent for it."""
+    """A repository with its branches, and the large files that were sent for it."""
 
     type: str  # "model" or "dataset"
     id: str
     private: bool
     branches: dict[str, Commit] = field(default_factory=dict)
-    tags: dict[str, Commit] = field(default_factory=dict)
     objects: dict[str, bytes] = field(default_factory=dict)  # by SHA-256
-    parts: dict[tuple[str, int], bytes] = field(default_factory=dict)  # of uploads in several parts
 
     @property
     def path(self) -> str:
         return f"datasets/{self.id}" if self.type == "dataset" else self.id
 
     def commit_at(self, revision: str) -> Commit:
-        heads = self.branches | self.tags
-        if revision in heads:
-            return heads[revision]
-        for commit in (commit for head in heads.values() for commit in head.history()):
+        if revision in self.branches:
+            return self.branches[revision]
+        for commit in (commit for head in self.branches.values() for commit in head.history()):
             if len(revision) >= 7 and commit.sha.startswith(revision):
                 return commit
         raise RefusalError(404, f"Invalid rev id: {revision}", "RevisionNotFound")
@@ -195,7 +179,7 @@ class Repository:
 
 
 class LocalHub:
-    """The Hub and its storage, each on a port of its own, for as long as the `with` lasts."""
+    """The Hub and its storage, each on its own port, inside a `with` statement."""
 
     def __init__(self) -> None:
         self.accounts = {
@@ -206,10 +190,8 @@ class LocalHub:
         self.repositories: dict[tuple[str, str], Repository] = {}
         self.requests: list[Request] = []
         self.unknown: list[tuple[str, str]] = []
-        self.part_size: int | None = None  # larger files are uploaded in parts of so many bytes
         self.signature = secrets.token_hex(8)
         self.lock = threading.RLock()
-        self.closing = threading.Event()
         self._faults: list[Fault] = []
         self._servers = [_Server(self, HubHandler), _Server(self, StorageHandler)]
         self.url, self.storage_url = (f"http://127.0.0.1:{server.server_port}" for server in self._servers)
@@ -222,7 +204,6 @@ class LocalHub:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.closing.set()
         for server in self._servers:
             server.shutdown()
             server.server_close()
@@ -236,34 +217,29 @@ class LocalHub:
         status: int | None = None,
         retry_after: int | None = None,
         cut_request: int | None = None,
-        cut_response: int | None = None,
-        delay: float = 0.0,
+        loses_answer: bool = False,
     ) -> None:
-        """Let the next requests fail.
+        """Makes the next requests fail.
 
         Args:
             method: "GET", "PUT", ...
-            path: A regular expression that is searched in the path, which on the storage begins with `/storage/`.
-            times: How many requests fail; None for ever.
-            status: Answer with this status, and do nothing else.
-            retry_after: Seconds for the header `Retry-After` of that answer.
-            cut_request: Read so many bytes of the body, then cut the connection; nothing is done.
-            cut_response: Do what is asked, send so many bytes of the answer's body, then cut the connection. With 0
-                nothing is sent, not even a status.
-            delay: Seconds to wait before all this.
+            path: A regular expression to find in the path. Paths of the storage begin with `/storage/`.
+            times: How many requests fail; None for all.
+            status: The request is not carried out, and answered with this status.
+            retry_after: The seconds in the header `Retry-After` of that answer.
+            cut_request: The connection is cut after so many bytes of the body, and the request is not carried out.
+            loses_answer: The request is carried out, and the connection cut before the answer.
         """
         with self.lock:
-            self._faults.append(
-                Fault(method, re.compile(path), times, status, retry_after, cut_request, cut_response, delay)
-            )
+            self._faults.append(Fault(method, re.compile(path), times, status, retry_after, cut_request, loses_answer))
 
     def heal(self) -> None:
-        """Let nothing fail any more."""
+        """Makes all requests succeed again."""
         with self.lock:
             self._faults.clear()
 
     def next_fault(self, method: str, path: str) -> Fault | None:
-        """The fault that this request meets, which is then counted."""
+        """The fault that this request meets, if any. It is counted."""
         with self.lock:
             for fault in self._faults:
                 if fault.method == method and fault.times != 0 and fault.path.search(path):
@@ -274,7 +250,7 @@ class LocalHub:
     def add_repository(
         self, repo_id: str, files: dict[str, bytes] | None = None, *, repo_type: str = "model", private: bool = False
     ) -> Repository:
-        """A repository as if it had been made and filled over HTTP."""
+        """Adds a repository with files, without HTTP."""
         repository = Repository(repo_type, repo_id, private)
         initial = {".gitattributes": StoredFile(GIT_ATTRIBUTES.encode(), lfs=False)}
         repository.commit("main", "initial commit", initial)
@@ -286,17 +262,17 @@ class LocalHub:
         return repository
 
     def files(self, repo_id: str, revision: str = "main", *, repo_type: str = "model") -> dict[str, bytes]:
-        """What a repository holds, by path."""
+        """The files of a repository, by path."""
         commit = self.repositories[repo_type, repo_id].commit_at(revision)
         return {path: file.content for path, file in commit.files.items()}
 
     def asked(self, method: str, path: str) -> list[Request]:
-        """The requests of a method whose path a regular expression is found in."""
+        """The requests of a method in whose path a regular expression is found."""
         return [request for request in self.requests if request.method == method and re.search(path, request.path)]
 
 
 def is_lfs(path: str, size: int) -> bool:
-    """Whether the Hub wants a file in its storage."""
+    """Whether the Hub keeps a file in its storage."""
     return size > 0 and (path.endswith(LFS_SUFFIXES) or size > LFS_SIZE)
 
 
@@ -306,7 +282,7 @@ def answer(value: object, status: int = 200, headers: dict[str, str] | None = No
 
 
 def card_metadata(card: str) -> dict[str, Any]:
-    """What a card says between its two `---`."""
+    """The metadata of a card: the YAML between its first two `---`."""
     found = re.match(r"---\r?\n(.*?)\r?\n---(\r?\n|$)", card, re.DOTALL)
     metadata = yaml.safe_load(found[1]) if found else {}
     return metadata if isinstance(metadata, dict) else {}
@@ -320,13 +296,13 @@ class _Server(ThreadingHTTPServer):
         self.hub = hub
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Shows what went wrong here; a client that has gone is none of it."""
+        """Shows errors of this server, and not those of a client that has gone."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Reads a request, meets its fault, finds its route, records it and answers."""
+    """Reads a request, looks for a fault and a route, records the request and answers."""
 
     protocol_version = "HTTP/1.1"  # connections are kept, as by the real Hub
     disable_nagle_algorithm = True  # else each answer waits for 40 ms
@@ -339,8 +315,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.query = parse_qs(url.query)
         self.body = b""
         fault = self.server.hub.next_fault(self.command, url.path)
-        if fault:
-            self.server.hub.closing.wait(fault.delay)
         try:
             self._read_body(fault.cut_request if fault else None)
         except CutError:
@@ -348,9 +322,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         response = self._failure(fault) or self._route(url.path)
-        cut = fault.cut_response if fault else None
-        self._record(url.path, 0 if cut == 0 else response.status)
-        self._send(response, cut)
+        if fault and fault.loses_answer:
+            self._record(url.path, 0)
+            self.close_connection = True
+            return
+        self._record(url.path, response.status)
+        self._send(response)
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _handle  # noqa: N815
 
@@ -385,7 +362,7 @@ class _Handler(BaseHTTPRequestHandler):
             return refusal.response
 
     def authenticate(self) -> None:
-        """Raises RefusalError where the host does not take the token."""
+        """Raises RefusalError if the host does not accept the token."""
         raise NotImplementedError
 
     def _record(self, path: str, status: int) -> None:
@@ -394,11 +371,7 @@ class _Handler(BaseHTTPRequestHandler):
                 Request(self.host, self.command, path, status, len(self.body), "Authorization" in self.headers)
             )
 
-    def _send(self, response: Response, cut: int | None) -> None:
-        if cut is not None:
-            self.close_connection = True
-        if cut == 0:
-            return
+    def _send(self, response: Response) -> None:
         self.send_response(response.status)
         for name, value in response.headers.items():
             self.send_header(name, value)
@@ -406,33 +379,22 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(response.body)))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(response.body[:cut])
+            self.wfile.write(response.body)
 
     def file(self, content: bytes, headers: dict[str, str]) -> Response:
-        """A file, or the range of it that is asked for."""
-        headers = {"Accept-Ranges": "bytes", "Content-Type": "application/octet-stream", **headers}
-        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        if asked is None:
-            return Response(content, 200, headers)
-        first, last = int(asked[1]), min(int(asked[2] or len(content) - 1), len(content) - 1)
-        if first >= len(content):
-            return Response(b"", 416, {"Content-Range": f"bytes */{len(content)}"})
-        headers["Content-Range"] = f"bytes {first}-{last}/{len(content)}"
-        return Response(content[first : last + 1], 206, headers)
+        return Response(content, 200, {"Content-Type": "application/octet-stream", **headers})
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: `LocalHub.requests` has it."""
+        """Does nothing, since `LocalHub.requests` has all requests."""
 
 
 class StorageHandler(_Handler):
-    """The storage: whoever has a signed address may read or write that one object."""
+    """The storage: a signed address gives access to one object."""
 
     host = "storage"
     routes = (
         ("GET", r"/storage/(?P<kind>\w+)/(?P<repo>.+)/(?P<oid>\w{64})", "download"),
         ("PUT", r"/storage/(?P<kind>\w+)/(?P<repo>.+)/(?P<oid>\w{64})", "upload"),
-        ("PUT", r"/storage/(?P<kind>\w+)/(?P<repo>.+)/(?P<oid>\w{64})/(?P<part>\d+)", "upload_part"),
-        ("POST", r"/storage/(?P<kind>\w+)/(?P<repo>.+)/(?P<oid>\w{64})", "complete"),
     )
 
     def authenticate(self) -> None:
@@ -445,23 +407,9 @@ class StorageHandler(_Handler):
         return self.file(self.server.hub.repositories[kind, repo].objects[oid], {"ETag": f'"{oid}"'})
 
     def upload(self, kind: str, repo: str, oid: str) -> Response:
-        return self._keep(kind, repo, oid, self.body)
-
-    def upload_part(self, kind: str, repo: str, oid: str, part: str) -> Response:
-        self.server.hub.repositories[kind, repo].parts[oid, int(part)] = self.body
-        return Response(headers={"ETag": f'"{hashlib.md5(self.body).hexdigest()}"'})
-
-    def complete(self, kind: str, repo: str, oid: str) -> Response:
-        parts = self.server.hub.repositories[kind, repo].parts
-        content = b""
-        for part in json.loads(self.body)["parts"]:
-            content += parts.pop((oid, part["partNumber"]))
-        return self._keep(kind, repo, oid, content)
-
-    def _keep(self, kind: str, repo: str, oid: str, content: bytes) -> Response:
-        if hashlib.sha256(content).hexdigest() != oid:
+        if hashlib.sha256(self.body).hexdigest() != oid:
             raise RefusalError(400, "The SHA-256 you specified did not match what we received.")
-        self.server.hub.repositories[kind, repo].objects[oid] = content
+        self.server.hub.repositories[kind, repo].objects[oid] = self.body
         return Response(headers={"ETag": f'"{oid}"'})
 
 
@@ -471,22 +419,17 @@ REVISION = r"(?P<revision>[^/]+)"
 
 
 class HubHandler(_Handler):
-    """The Hub: accounts, repositories, commits, and where large files are to be sent and found."""
+    """The Hub: accounts, repositories, commits, and the addresses of large files."""
 
     host = "hub"
     routes = (
         ("GET", "/api/whoami-v2", "whoami"),
         ("GET", "/api/agent-harnesses", "agent_harnesses"),
         ("POST", "/api/repos/create", "create_repository"),
-        ("DELETE", "/api/repos/delete", "delete_repository"),
         ("POST", "/api/validate-yaml", "validate_card"),
         ("GET", rf"{REPO}(/revision/{REVISION})?", "info"),
         ("GET", rf"{REPO}/tree/{REVISION}(/(?P<folder>.+))?", "tree"),
-        ("POST", rf"{REPO}/paths-info/{REVISION}", "paths_info"),
-        ("GET", rf"{REPO}/refs", "refs"),
-        ("GET", rf"{REPO}/commits/{REVISION}", "commits"),
         ("POST", rf"{REPO}/branch/(?P<branch>[^/]+)", "create_branch"),
-        ("POST", rf"{REPO}/tag/{REVISION}", "create_tag"),
         ("POST", rf"{REPO}/preupload/{REVISION}", "preupload"),
         ("POST", rf"{REPO}/commit/{REVISION}", "commit"),
         ("POST", rf"{GIT}/batch", "lfs_batch"),
@@ -557,12 +500,6 @@ class HubHandler(_Handler):
         hub.add_repository(repo, repo_type=kind, private=self.json().get("visibility") == "private")
         return answer({"url": url, "name": repo, "id": repo})
 
-    def delete_repository(self) -> Response:
-        kind, repo = self._named_repository()
-        self.readable(kind, repo)
-        del self.server.hub.repositories[kind, repo]
-        return Response()
-
     def validate_card(self) -> Response:
         try:
             metadata = card_metadata(self.json()["content"])
@@ -580,7 +517,6 @@ class HubHandler(_Handler):
         commit = repository.commit_at(revision or "main")
         card = commit.files.get("README.md")
         metadata = card_metadata(card.content.decode()) if card else {}
-        blobs = "blobs" in self.query
         facts: dict[str, Any] = {
             "id": repo,
             "modelId": repo,
@@ -596,41 +532,15 @@ class HubHandler(_Handler):
             "tags": metadata.get("tags", []),
             "cardData": metadata,
             **{key: metadata[key] for key in ("library_name", "pipeline_tag", "model-index") if key in metadata},
-            "siblings": [
-                {"rfilename": path, **(file.facts("blobId", "sha256") if blobs else {})}
-                for path, file in sorted(commit.files.items())
-            ],
+            "siblings": [{"rfilename": path} for path in sorted(commit.files)],
         }
-        wanted = self.query.get("expand", [])
-        return answer({key: fact for key, fact in facts.items() if not wanted or key in ("id", *wanted)})
+        return answer(facts)
 
     def tree(self, kind: str, repo: str, revision: str, folder: str) -> Response:
-        commit = self.readable(kind, repo).commit_at(revision)
-        entries = commit.entries(folder, recursive=self.query.get("recursive") == ["true"])
+        entries = self.readable(kind, repo).commit_at(revision).entries(folder)
         if folder and not entries:
             raise RefusalError(404, f"{folder} does not exist on {revision}", "EntryNotFound")
         return answer(entries)
-
-    def paths_info(self, kind: str, repo: str, revision: str) -> Response:
-        paths = parse_qs(self.body.decode())["paths"]
-        entries = self.readable(kind, repo).commit_at(revision).entries("", recursive=True)
-        return answer([entry for entry in entries if entry["path"] in paths])
-
-    def refs(self, kind: str, repo: str) -> Response:
-        repository = self.readable(kind, repo)
-
-        def listed(folder: str, heads: dict[str, Commit]) -> list[dict[str, str]]:
-            return [
-                {"name": name, "ref": f"refs/{folder}/{name}", "targetCommit": commit.sha}
-                for name, commit in heads.items()
-            ]
-
-        branches, tags = listed("heads", repository.branches), listed("tags", repository.tags)
-        return answer({"branches": branches, "tags": tags, "converts": []})
-
-    def commits(self, kind: str, repo: str, revision: str) -> Response:
-        history = self.readable(kind, repo).commit_at(revision).history()
-        return answer([{"id": c.sha, "title": c.title, "message": "", "date": DATE, "authors": []} for c in history])
 
     def resolve(self, kind: str, repo: str, revision: str, path: str) -> Response:
         repository = self.readable(kind, repo)
@@ -655,13 +565,6 @@ class HubHandler(_Handler):
         repository.branches[branch] = repository.commit_at(self.json().get("startingPoint", "main"))
         return answer({})
 
-    def create_tag(self, kind: str, repo: str, revision: str) -> Response:
-        repository, tag = self.writable(kind, repo), self.json()["tag"]
-        if tag in repository.tags:
-            raise RefusalError(409, f"Tag reference exists already: {tag}")
-        repository.tags[tag] = repository.commit_at(revision)
-        return answer({})
-
     def preupload(self, kind: str, repo: str, revision: str) -> Response:
         known = self.writable(kind, repo).commit_at(revision).files
         answers = []
@@ -672,21 +575,16 @@ class HubHandler(_Handler):
             answers.append({"path": path, "uploadMode": mode, "shouldIgnore": False, **oid})
         return answer({"files": answers})
 
-    def _signed(self, repository: Repository, oid: str, part: str = "") -> str:
+    def _signed(self, repository: Repository, oid: str) -> str:
         hub = self.server.hub
-        return f"{hub.storage_url}/storage/{repository.type}/{repository.id}/{oid}{part}?signature={hub.signature}"
+        return f"{hub.storage_url}/storage/{repository.type}/{repository.id}/{oid}?signature={hub.signature}"
 
     def lfs_batch(self, kind: str, repo: str) -> Response:
         repository, hub = self.writable(kind, repo), self.server.hub
         objects = []
         for wanted in self.json()["objects"]:
-            oid, size = wanted["oid"], wanted["size"]
-            header: dict[str, str] = {}
-            if hub.part_size and size > hub.part_size:
-                count = -(-size // hub.part_size)
-                header = {f"{part:05}": self._signed(repository, oid, f"/{part}") for part in range(1, count + 1)}
-                header["chunk_size"] = str(hub.part_size)
-            upload = {"href": self._signed(repository, oid), "header": header}
+            oid = wanted["oid"]
+            upload = {"href": self._signed(repository, oid), "header": {}}
             verify = {"href": f"{hub.url}/{repository.path}.git/info/lfs/objects/verify"}
             known = oid in repository.objects
             objects.append(wanted if known else {**wanted, "actions": {"upload": upload, "verify": verify}})
@@ -733,19 +631,7 @@ def _add_lfs_file(repository: Repository, files: Files, value: dict[str, Any]) -
     files[value["path"]] = StoredFile(repository.objects[value["oid"]], lfs=True)
 
 
-def _delete_file(repository: Repository, files: Files, value: dict[str, Any]) -> None:
-    if files.pop(value["path"], None) is None:
-        raise RefusalError(404, "A file with this name doesn't exist", "EntryNotFound")
-
-
-def _delete_folder(repository: Repository, files: Files, value: dict[str, Any]) -> None:
-    for path in [path for path in files if path.startswith(f"{value['path'].rstrip('/')}/")]:
-        del files[path]
-
-
 OPERATIONS: dict[str, Callable[[Repository, Files, dict[str, Any]], None]] = {
     "file": _add_file,
     "lfsFile": _add_lfs_file,
-    "deletedFile": _delete_file,
-    "deletedFolder": _delete_folder,
 }

@@ -269,7 +269,7 @@ def cut_commit(hub: LocalHub) -> None:
 
 def cut_answer(hub: LocalHub) -> None:
     """The commit is made, but nobody is told."""
-    hub.fail("POST", "/commit/", cut_response=0)
+    hub.fail("POST", "/commit/", loses_answer=True)
 
 
 def busy(hub: LocalHub) -> None:
