@@ -130,28 +130,29 @@ class Contents:
         with gr.Column(visible=False) as self.results:
             self.best = gr.Textbox(label="Translation", interactive=False, buttons=["copy"], elem_id="best")
             gr.Markdown(
-                "### The best hypotheses\nWhat the search found, with the logarithm of each one's probability, "
-                "and the score that ranks them: that logarithm divided by the length to the power of the penalty."
+                "### The best hypotheses\nThe hypotheses that the search found, with the logarithm of their "
+                "probability and the score that ranks them: that logarithm divided by the length to the power of the "
+                "penalty."
             )
             self.hypotheses = gr.HTML(elem_id="hypotheses", padding=False)
             gr.Markdown(
-                "### Alignment\nWhere in the source each token of the translation comes from: the attention of the "
-                "decoder, the mean of the heads of its last layer but one, or of the only one. A ring marks the most. "
-                "Point at a cell, or tap it, for its number."
+                "### Alignment\nWhich source tokens each token of the translation comes from: the decoder's attention "
+                "to the source in its last layer but one (or its only one), as the mean of the heads. A ring marks "
+                "the most attended token of a row. Point at a cell, or tap it, for its number."
             )
             self.alignment = gr.Plot(show_label=False, container=False, elem_id="alignment", elem_classes="map")
             self._lay_out_attention()
             gr.Markdown(
-                "### Beam tree\nEvery hypothesis that the search kept at some step, from the start token down. A "
-                "number is the logarithm of the probability of all tokens down to there. Green is the best; a box is "
-                "a finished one, with its rank and score."
+                "### Beam tree\nAll hypotheses that the search kept at some step, from the start token down. A number "
+                "is the logarithm of the probability of all tokens down to there. The best hypothesis is green. A box "
+                "is a finished hypothesis, with its rank and score."
             )
             self.tree = gr.HTML(elem_id="tree", elem_classes="tree", padding=False)
 
     def _lay_out_attention(self) -> None:
         gr.Markdown(
-            "### Attention\nHow much each token, a row, looks at each token, a column, in one head of one layer. Each "
-            "row sums to 1; grey is what a mask forbids."
+            "### Attention\nHow much the token of each row attends to the token of each column, in one head of one "
+            "layer. Each row sums to 1. Masked cells are grey."
         )
         stacks = [(name.capitalize(), stack) for stack, name in STACK_NAMES.items()]
         self.stack = gr.Radio(stacks, value="cross", label="Stack", elem_id="stack")
