@@ -30,7 +30,7 @@ def average_checkpoints(checkpoints: Sequence[PathLike], output_dir: PathLike) -
         output_dir: A new or empty folder.
 
     Raises:
-        OSError: If a folder or a file of it is missing, or the average cannot be written, **or**
+        OSError: If a folder or a file of it is missing, or the average cannot be written.
         ValueError: As `average_weights` does, or if `output_dir` holds something.
     """
     check_new_folder(output_dir)
@@ -51,7 +51,7 @@ def average_weights(checkpoints: Sequence[PathLike]) -> Seq2SeqTransformerForCon
         checkpoints: Folders of models that differ in nothing but their weights.
 
     Raises:
-        OSError: If a folder or a file of it is missing, **or**
+        OSError: If a folder or a file of it is missing.
         ValueError: If there is no checkpoint, one is given twice, is damaged or has another config than the first.
     """
     if not checkpoints:

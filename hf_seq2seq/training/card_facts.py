@@ -1,4 +1,4 @@
-"""What a run tells of itself for its model card: its command, its settings and how much it trained."""
+"""The facts of a run for its model card: its command, its settings and how much it trained."""
 
 import json
 import shlex
@@ -33,7 +33,7 @@ r_drop_alpha average_checkpoints fp16 bf16 seed
 
 LINE_LENGTH = 110  # of the command
 
-# Paths that the command names by their last part: what is before it is of one machine, and nobody else's business.
+# Paths of which the command names the last part alone: the folders before it are those of one machine.
 _PATHS = {*FILE_FIELDS, "model_name_or_path", "tokenizer", "dataset_name", "output_dir"}
 
 
@@ -69,7 +69,7 @@ def describe_end(trainer: Any, results: dict[str, Any], *, is_whole: bool) -> Ca
 
 
 def describe_hyperparameters(args: Seq2SeqTransformerTrainingArguments) -> dict[str, Any]:
-    """Returns the settings that decide what is learned; those that are off or replaced by another are left out."""
+    """Returns the settings that decide what is learned, without those that are off or replaced by another."""
     replaced = {"learning_rate", "lr_scheduler_type"} if args.paper_schedule else set()
     replaced |= {"per_device_train_batch_size"} if args.tokens_per_batch is not None else set()
     values = {name: getattr(args, name) for name in _HYPERPARAMETERS if name not in replaced}
@@ -112,7 +112,7 @@ def describe_data(data_args: DataArguments, dataset: Any) -> CardFacts:
 
     Args:
         data_args: What names them.
-        dataset: The tokenized pairs; a stream tells nothing.
+        dataset: The tokenized pairs. Of a stream no numbers are known.
     """
     name = data_args.dataset_name
     is_on_hub = name is not None and not Path(name).exists()
@@ -140,7 +140,7 @@ def describe_progress(facts: CardFacts, num_updates: int, epochs: float | None, 
         facts: The facts so far.
         num_updates: Number of updates.
         epochs: How often each pair was seen.
-        seconds: How long it took, where it is known: a run that went on after a break does not know.
+        seconds: How long it took. None where it is not known, as after a break.
     """
     facts = replace(facts, updates=num_updates, epochs=None if epochs is None else round(epochs, 4))
     if seconds is None:

@@ -112,7 +112,7 @@ def last_checkpoints(run_dir: PathLike, number: int) -> list[Path]:
         number: How many.
 
     Raises:
-        FileNotFoundError: If there is no such folder, **or**
+        FileNotFoundError: If there is no such folder.
         ValueError: If it holds fewer, or `number` is below 1.
     """
     if number < 1:

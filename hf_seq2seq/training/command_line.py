@@ -27,7 +27,7 @@ def parse_arguments(arguments: Sequence[str]) -> Settings:
     """Reads `[config.yaml] --field value ...`; what the file says holds where the command line says nothing.
 
     Raises:
-        OSError: If the file cannot be read, **or**
+        OSError: If the file cannot be read.
         ValueError: If it is not a flat mapping, a field is unknown or has a wrong value, or fields contradict each
             other.
     """

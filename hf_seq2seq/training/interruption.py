@@ -42,10 +42,13 @@ def train_unless_stopped(trainer: Trainer, checkpoint: str | None) -> None:
 
 
 class StopOnSignal(TrainerCallback):
-    """Ends training after the update in which the first signal came, with a checkpoint of it.
+    """Saves a checkpoint and ends training after the update in which a signal comes.
 
-    Used as a context manager around `train`. A second signal acts as it would without this. With several processes,
-    all of them stop after the same update, whichever got the signal.
+    It is a context manager around `train`. A second signal acts as if this were not there. Several processes all stop
+    after the same update, whichever of them got the signal.
+
+    Attributes:
+        stopped: Whether a signal has come.
     """
 
     def __init__(self) -> None:
@@ -92,11 +95,11 @@ class StopOnSignal(TrainerCallback):
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Leaves out what is due at the end of an epoch, if this is not its end."""
+        """Cancels what is due at the end of an epoch, where training stops within it."""
         if self.stopped and state.epoch is not None and state.epoch != int(state.epoch):
             control.should_evaluate = control.should_save = False
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Marks the checkpoint that was saved for the signal alone."""
+        """Marks the checkpoint if it was saved only because of the signal."""
         if self.stopped and not self._was_due and state.is_world_process_zero:
             mark_as_saved_at_a_signal(checkpoint_folder(str(args.output_dir), state.global_step))

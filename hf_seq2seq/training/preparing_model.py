@@ -26,7 +26,7 @@ def prepare_model(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Mod
         tokenizer: Its tokenizer.
 
     Raises:
-        OSError: If the folder of a model is missing, **or**
+        OSError: If the folder of a model is missing.
         ValueError: If tokenizer, `max_length` and model do not fit each other.
         huggingface_hub.errors.StrictDataclassError: If the config's fields contradict each other.
     """

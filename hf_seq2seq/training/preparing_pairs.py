@@ -23,7 +23,7 @@ def load_pairs(data_args: DataArguments, seed: int) -> Parts:
         seed: The start of the draws of `corpus_weights`.
 
     Raises:
-        OSError: If a file is missing or cannot be read, **or**
+        OSError: If a file is missing or cannot be read.
         ValueError: If a file is damaged, or no pair is left.
     """
     parts = {"train": _load_training_pairs(data_args, seed)}

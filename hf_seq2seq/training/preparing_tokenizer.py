@@ -28,7 +28,7 @@ def prepare_tokenizer(settings: Settings, pairs: Any, checkpoint: str | None) ->
         checkpoint: The checkpoint that the run goes on from, if there is one.
 
     Raises:
-        OSError: If the folder of a tokenizer is missing, **or**
+        OSError: If the folder of a tokenizer is missing.
         ValueError: If a model could not learn from what the tokenizer encodes.
     """
     model_args, training_args = settings.model, settings.training

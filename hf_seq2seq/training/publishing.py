@@ -1,4 +1,4 @@
-"""The part of our trainer that publishes: the model alone, with the code that loads it and its card."""
+"""The part of the trainer that publishes on the Hub: the model alone, with its card and the code that loads it."""
 
 import logging
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -45,7 +45,7 @@ class PublishingTrainer(Seq2SeqTrainer):
         self.card = card or CardFacts()
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
-        """Makes the repository where there is none."""
+        """Creates the repository, unless there is one."""
         name = self.args.hub_model_id or Path(str(self.args.output_dir)).absolute().name
         with hub_errors(name):
             super().init_hf_repo(token, private)
@@ -73,7 +73,7 @@ class PublishingTrainer(Seq2SeqTrainer):
             Where `blocking` is false, in the first process the future of the upload; else None.
 
         Raises:
-            OSError: As `hub.push` does, **or**
+            OSError: As `hub.push` does.
             ValueError: As `hub.push` does.
         """
         if self.hub_model_id is None:
@@ -89,7 +89,7 @@ class PublishingTrainer(Seq2SeqTrainer):
         revision: str | None = None,
         **facts: Any,
     ) -> Any:
-        """Publishes the model that is in `output_dir`; see `push_to_hub`."""
+        """Publishes the model that is in `output_dir` as `push_to_hub` does, but does not save it first."""
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         if not self.is_world_process_zero():
             return None
@@ -101,9 +101,12 @@ class PublishingTrainer(Seq2SeqTrainer):
     def _publish(
         self, folder: str, commit_message: str, token: str | None = None, revision: str | None = None
     ) -> "Future[None]":
-        """Uploads the model of a folder in the background; it is read and the card is made before this returns."""
+        """Uploads the model of a folder in the background.
+
+        The folder has been read when this returns, so that it may change or go.
+        """
         card = describe_progress(self.card, self.state.global_step, self.state.epoch, self.card.seconds)
-        card.hyperparameters = card.hyperparameters or describe_hyperparameters(self.args)
+        card = replace(card, hyperparameters=card.hyperparameters or describe_hyperparameters(self.args))
         api = HfApi(token=token or self.args.hub_token, library_name="hf_seq2seq")
         temporary = TemporaryDirectory(prefix="hf_seq2seq_")
         staged = Path(temporary.name) / "model"
@@ -124,7 +127,7 @@ class PublishingTrainer(Seq2SeqTrainer):
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Publishes a checkpoint's model in the background, and the checkpoint too where `hub_strategy` asks for it.
 
-        What goes wrong is told, and training goes on.
+        An upload that fails is logged, and training goes on.
         """
         strategy = self.args.hub_strategy
         if not self.is_world_process_zero() or strategy == HubStrategy.END:

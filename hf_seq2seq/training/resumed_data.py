@@ -56,10 +56,10 @@ def check_same_pairs(folder: RunFolder, settings: dict[str, Any], datasets: "dic
 
 
 class EpochSetter(TrainerCallback):
-    """Tells the samplers of a loader the number of each epoch.
+    """Sets the number of each epoch in the samplers of a loader.
 
-    The stock trainer tells them too, but not in a run that goes on within an epoch: there it hides them behind a
-    loader that skips batches.
+    The stock trainer does so too, but not in a run that goes on within an epoch: there a loader that skips batches
+    hides the samplers from it.
     """
 
     def __init__(self, loader: "DataLoader[Any]") -> None:

@@ -51,7 +51,7 @@ def run_training(
         nothing is done. With `dry_run` nothing is written, and what `describe_plan` returns comes back.
 
     Raises:
-        OSError: If a file or folder is missing or cannot be written, **or**
+        OSError: If a file or folder is missing or cannot be written.
         ValueError: If settings contradict each other, data or files are unfit, or `output_dir` holds something else.
         FloatingPointError: If the loss is no finite number.
         KeyboardInterrupt: After a checkpoint, if the process was told to stop by Ctrl-C or a termination signal.

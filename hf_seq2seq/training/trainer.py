@@ -1,4 +1,4 @@
-"""A `Seq2SeqTrainer` with our loss, batches by tokens, the paper's learning rate and exact evaluation."""
+"""A `Seq2SeqTrainer` with the model's own loss, batches by tokens, the paper's learning rate and exact evaluation."""
 
 import copy
 import logging
@@ -45,23 +45,32 @@ _WAYS_OUT = (
 
 
 class Seq2SeqTransformerTrainer(PublishingTrainer):
-    """Trains a `Seq2SeqTransformerForConditionalGeneration`; what a `Seq2SeqTrainer` does, it does too.
+    """Trains a `Seq2SeqTransformerForConditionalGeneration`.
 
-    - Labels are smoothed in the model's own chunked loss, and in training only: evaluation losses are unsmoothed.
-    - `tokens_per_batch`, `paper_schedule` and `r_drop_alpha` of the arguments are followed. Batches by tokens need a
-      training dataset as `tokenize_pairs` returns it.
-    - The evaluation loss is the mean over all target tokens, whatever the batches and the number of processes; the
-      trainer's own is a mean of batch means, with the pairs that fill up the last batch.
-    - Evaluation leaves the random numbers of training alone, so that it changes nothing in it. By generation, it
-      limits outputs to the longest source and 50 tokens more where `generation_max_length` says nothing, and logs the
-      first translations.
-    - Log lines have `target_tokens_per_second`, real ones of all processes, and `padding`, its share of the batches.
-    - A loss that is not a number stops training before the weights are changed.
+    It differs from `Seq2SeqTrainer` in this:
+
+    - Labels are smoothed in the model's own chunked loss, and in training alone: evaluation losses are unsmoothed.
+    - It follows `tokens_per_batch`, `paper_schedule` and `r_drop_alpha` of its arguments. For batches by tokens, the
+      training dataset is what `tokenize_pairs` returns, or has its columns "input_ids" and "labels".
+    - The evaluation loss is the mean over all target tokens, whatever the batches and the number of processes. The
+      stock trainer's is a mean of batch means, which counts the pairs that fill up the last batch twice.
+    - Evaluation leaves the random numbers of training alone, so that training goes on as without it. It takes every
+      pair, in order. By generation, an output has at most 50 tokens more than the longest source of the dataset,
+      unless an option of `evaluate` or `generation_max_length` sets another limit; the first translations are logged.
+    - Log lines have `target_tokens_per_second` (those of all processes, without padding) and `padding`, its share of
+      the tokens in the batches.
+    - A loss that is not a finite number stops training before the weights change.
     - The model's `config.use_cache` stays as it was: training needs no cache, but the saved model decodes with one.
-    - What goes to the Hub (`push_to_hub`) is the model alone, with the code that loads it and a card that tells what
-      `card` holds.
+    - `push_to_hub` sends the model alone, with the code that loads it and a card.
 
-    Takes the arguments of `Seq2SeqTrainer`, with `Seq2SeqTransformerTrainingArguments` as `args`.
+    Takes the arguments of `Seq2SeqTrainer`, with `Seq2SeqTransformerTrainingArguments` as `args`, and `card`: what is
+    known of the model for its card.
+
+    Attributes:
+        train_seconds: How long the last call of `train` took; None before its end.
+
+    Raises:
+        ValueError: If the arguments ask for what several GPUs of one process, or a sharded model, cannot do.
     """
 
     args: Seq2SeqTransformerTrainingArguments
@@ -109,7 +118,7 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> torch.Tensor | tuple[torch.Tensor, Any]:
-        """Computes the loss; in training it is smoothed, and regularised by R-Drop where the arguments ask for it."""
+        """Returns the loss of a batch; in training with the smoothing and R-Drop that the arguments ask for."""
         if model.training:
             self._count_tokens(inputs)
             if self.args.label_smoothing_factor:
@@ -125,7 +134,7 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: torch.Tensor | int | None = None
     ) -> torch.Tensor:
-        """Forms the gradients of a batch.
+        """Adds the gradients of a batch and returns its loss.
 
         Raises:
             FloatingPointError: If the loss is not a finite number.
@@ -159,11 +168,11 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
         return super().create_scheduler(num_training_steps, optimizer)
 
     def _get_grad_norm(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns the gradient's norm, which the optimizer is about to use.
+        """Returns the norm of the gradient that the optimizer is about to use.
 
         Raises:
-            FloatingPointError: If it is not a finite number, unless float16 gradients are scaled, where that is met by
-                a smaller scale.
+            FloatingPointError: If it is not a finite number. With scaled float16 gradients it may be infinite: then
+                the scale is lowered and the update left out.
         """
         norm = super()._get_grad_norm(*args, **kwargs)
         if norm is not None and self.accelerator.scaler is None and not math.isfinite(float(norm)):
@@ -176,7 +185,7 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
     # Batches
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """Returns the batches of training: by tokens where `tokens_per_batch` asks for it."""
+        """Returns the batches of training; with `tokens_per_batch` they are batches by tokens."""
         args = self.args
         if args.tokens_per_batch is None:
             loader = super().get_train_dataloader()
@@ -190,7 +199,7 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
 
     def _batches_by_tokens(self) -> DataLoader[Any]:
         num_ranks = self.accelerator.num_processes
-        # From the whole dataset, since the columns that the model does not take are removed next.
+        # From the whole dataset: the columns of lengths are removed next, since the model does not take them.
         sampler = TokenBudgetBatchSampler.from_dataset(
             self.train_dataset, self._tokens_per_batch, seed=self._data_seed, num_ranks=num_ranks
         )
@@ -201,13 +210,13 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
         )
         loader = self.accelerator.prepare(loader)
         if num_ranks > 1:
-            # The ranks get the same number of batches as it is. Set on this loader alone: on the accelerator, it would
-            # let ranks evaluate different numbers of batches and wait for each other for ever.
+            # The sampler gives all ranks the same number of batches already. This is set on the loader alone: set on
+            # the accelerator, ranks would evaluate different numbers of batches and wait for each other for ever.
             loader.batch_sampler.even_batches = False
         return loader  # type: ignore[no-any-return]
 
     def _stream_by_tokens(self) -> DataLoader[Any]:
-        """Returns the batches of a stream, of which each process reads its own part without accelerate's help."""
+        """Returns the batches of a stream. It gives each process its own part, without accelerate's help."""
         stream = TokenBudgetStream(
             self.train_dataset,
             self._tokens_per_batch,
@@ -328,13 +337,13 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> EvalLoopOutput:
-        """Evaluates without a trace in the random numbers of training, and with the loss of all target tokens."""
+        """Evaluates with random numbers of its own, and with the mean loss of all target tokens."""
         started = time.perf_counter()
         self._row_losses = []
         # Seq2SeqTrainer's own choice keeps the pairs that fill up the last batch, once for each process.
         self.gather_function = self.accelerator.gather_for_metrics
         if isinstance(self.model, FSDPModule):
-            register_fsdp_forward_method(self.model, "generate")  # type: ignore[arg-type]  # else it finds the embeddings still in shards
+            register_fsdp_forward_method(self.model, "generate")  # type: ignore[arg-type]  # else `generate` would find embeddings in shards
         devices = [self.args.device] if self.args.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
             output: Any = super().evaluation_loop(
@@ -376,7 +385,7 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
         return loss, logits if predictions is None else predictions, labels
 
     def _log_samples(self, dataset: Any, output: EvalLoopOutput) -> None:
-        """Logs the first pairs with their translations."""
+        """Logs the first pairs of a dataset with their translations."""
         if self.processing_class is None or not self.is_world_process_zero():
             return
         num_samples = min(NUM_SAMPLES, len(output.predictions))
@@ -398,7 +407,7 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
         self._token_counts += torch.stack((target, target + source, torch.full_like(target, padded)))
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Logs, with the speed and the share of padding since the last log line of training."""
+        """Logs, and adds to losses of training the speed and the share of padding since the last one."""
         self.train_seconds = logs.get("train_runtime", self.train_seconds)
         if "loss" in logs:
             target, real, padded = self.accelerator.reduce(self._token_counts, reduction="sum").tolist()
