@@ -2,7 +2,7 @@
 
     python scripts/benchmarks/compare_early_stopping.py MODEL SOURCE REFERENCE
 
-This package's default, False, was chosen by these scores.
+This package's default, False, was chosen by these scores, which docs/paper.md has.
 """
 
 import argparse
