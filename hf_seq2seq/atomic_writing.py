@@ -42,7 +42,7 @@ def new_folder(folder: PathLike) -> Iterator[Path]:
     Raises:
         NotADirectoryError: If there is a file of that name.
         OSError: If it cannot be written.
-        ValueError: If there is a folder of that name that is not empty, **or** if another process writes it.
+        ValueError: If there is a folder of that name that is not empty, or another process writes it.
     """
     check_new_folder(folder)
     with replaced_files(folder) as unfinished:
