@@ -281,7 +281,8 @@ def nearest_paper_model(config: Seq2SeqTransformerConfig) -> tuple[str, dict[str
         compared.remove("max_position_embeddings")  # not read then
     differences = {}
     for row in _PAPER_ROWS:
-        pairs = {name: (getattr(config, name), getattr(type(config).from_paper(row), name)) for name in compared}
+        paper_model = type(config).from_paper(row)
+        pairs = {name: (getattr(config, name), getattr(paper_model, name)) for name in compared}
         differences[row] = {name: (ours, papers) for name, (ours, papers) in pairs.items() if ours != papers}
     exact = [row for row, found in differences.items() if not found]
     row = exact[0] if exact else min(("base", "big"), key=lambda name: len(differences[name]))
