@@ -199,9 +199,9 @@ class Tally:
         """
         if self.nothing_left is not None and not self.counts[0]:
             raise ValueError(self.nothing_left)
-        self.tell()
+        self.report_so_far()
 
-    def tell(self) -> None:
+    def report_so_far(self) -> None:
         """Reports the counts so far, if a pair was dropped or changed."""
         if self.counts[1:].any():
             self.report(self.counts)
@@ -216,7 +216,7 @@ class Tally:
         if len(verdicts) < STREAM_BATCH_SIZE:
             self.finish()
         elif after >= FIRST_REPORT and len(str(after)) > len(str(before)):  # a power of ten lies between
-            self.tell()
+            self.report_so_far()
 
 
 def drop_pairs(dataset: "Dataset | IterableDataset", judge: Judge, tally: Tally) -> "Dataset | IterableDataset":

@@ -164,7 +164,7 @@ def make_facts(values: Mapping[str, Any], place: str) -> CardFacts:
             near = difflib.get_close_matches(str(name), types, n=3) or types
             raise ValueError(f"`{name}` in {place} must be a fact of a card, but is none. Nearest: {', '.join(near)}.")
         rule = _RULES[types[name]]
-        _check(_is_fact(name, value, rule), f"`{name}` in {place}", rule, value)
+        _check_rule(_is_fact(name, value, rule), f"`{name}` in {place}", rule, value)
     facts = CardFacts(**values)
     for scores in facts.scores:
         if not isinstance(scores.get("test_set"), str) or not scores.keys() & METRICS.keys():
@@ -198,14 +198,14 @@ def _is_number(value: Any) -> bool:
 def _check_score(name: str, value: Any, place: str) -> None:
     what = f"`{name}` of `scores` in {place}"
     if name in METRICS:
-        _check(_is_number(value), what, _NUMBER, value)
+        _check_rule(_is_number(value), what, _NUMBER, value)
     elif name == "num_sentences":
-        _check(type(value) is int and value >= 0, what, _COUNT, value)
+        _check_rule(type(value) is int and value >= 0, what, _COUNT, value)
     elif name in ("note", "dataset", "split", *(metric.signature_name for metric in METRICS.values())):
-        _check(isinstance(value, str), what, "a text", value)
+        _check_rule(isinstance(value, str), what, "a text", value)
 
 
-def _check(is_right: bool, what: str, rule: str, value: Any) -> None:
+def _check_rule(is_right: bool, what: str, rule: str, value: Any) -> None:
     if not is_right:
         raise ValueError(f"{what} must be {rule}, but is {value!r:.100} instead.")
 

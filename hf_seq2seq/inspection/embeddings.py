@@ -73,7 +73,7 @@ def nearest_neighbours(
     highest = len(table) - 1
     if not 1 <= number <= highest:
         raise ValueError(f"`number` must be at least 1 and at most {highest}, but is {number} instead.")
-    chosen = _find(tokenizer, token, side, len(table))
+    chosen = _find_embedding(tokenizer, token, side, len(table))
     cosines = torch.nn.functional.cosine_similarity(table, table[chosen][None])
     cosines[chosen] = -torch.inf
     values, ids = cosines.topk(number)
@@ -98,7 +98,7 @@ def project_tokens(
         ValueError: If a token is unknown, or there are fewer than three.
     """
     table = _embeddings(model, tokenizer, side)
-    ids = list(dict.fromkeys(_find(tokenizer, token, side, len(table)) for token in tokens))
+    ids = list(dict.fromkeys(_find_embedding(tokenizer, token, side, len(table)) for token in tokens))
     if len(ids) < 3:
         raise ValueError(f"`tokens` must be at least 3 different tokens, but are {len(ids)} instead. Name more.")
     vectors = table[ids]
@@ -118,7 +118,7 @@ def _embeddings(model: Model, tokenizer: PreTrainedTokenizerBase, side: Side) ->
     return weight.detach()[: 1 + max(vocabulary(tokenizer, side).values())].cpu().double()
 
 
-def _find(tokenizer: PreTrainedTokenizerBase, token: str, side: Side, num_embeddings: int) -> int:
+def _find_embedding(tokenizer: PreTrainedTokenizerBase, token: str, side: Side, num_embeddings: int) -> int:
     number = find_token(tokenizer, token, side)
     if number >= num_embeddings:
         raise ValueError(

@@ -18,7 +18,7 @@ def readable_tokens(tokenizer: PreTrainedTokenizerBase, tokens: Iterable[str]) -
     Other invisible characters, and bytes that are only part of a character, are written in the form \u200d and \xe7.
     """
     byte_of = _bytes_by_sign() if _is_byte_level(tokenizer) else {}
-    return ["".join(map(_show, _decode_bytes(token, byte_of))) for token in tokens]
+    return ["".join(map(_visible, _decode_bytes(token, byte_of))) for token in tokens]
 
 
 def readable_ids(tokenizer: PreTrainedTokenizerBase, ids: Iterable[int], side: Side) -> list[str]:
@@ -84,7 +84,7 @@ def _bytes_by_sign() -> dict[str, int]:
     return {sign: byte for byte, sign in bytes_to_unicode().items()}
 
 
-def _show(character: str) -> str:
+def _visible(character: str) -> str:
     if character in _SIGNS or character.isprintable():
         return _SIGNS.get(character, character)
     return character.encode("unicode_escape").decode()
