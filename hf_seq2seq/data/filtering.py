@@ -114,18 +114,18 @@ def _rules(
 
 
 def _has_unfit_length(source: Any, target: Any, lowest: float, highest: float) -> Mask:
-    lengths = _lengths(source, target)
+    lengths = _num_characters(source, target)
     is_unfit: Mask = (lengths.min(axis=0) < lowest) | (lengths.max(axis=0) > highest)
     return is_unfit
 
 
 def _has_unfit_ratio(source: Any, target: Any, max_ratio: float) -> Mask:
-    lengths = _lengths(source, target)
+    lengths = _num_characters(source, target)
     is_unfit: Mask = lengths.max(axis=0) > max_ratio * lengths.min(axis=0)
     return is_unfit
 
 
-def _lengths(source: Any, target: Any) -> NDArray[np.int64]:
+def _num_characters(source: Any, target: Any) -> NDArray[np.int64]:
     """Returns the numbers of Unicode characters, shape (2, pairs): a row for the sources, one for the targets."""
     import pyarrow.compute as pc
 
