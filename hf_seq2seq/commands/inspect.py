@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hf_seq2seq.token_lookup import Side
-
 
 if TYPE_CHECKING:
     from hf_seq2seq.inspection import Trace
 
 
 Stack = Literal["encoder", "decoder", "cross"]
+Side = Literal["source", "target"]
 
 OutputOption = Annotated[
     Path | None,

@@ -1,4 +1,8 @@
-"""The command `hf-seq2seq`: one verb for each module of this folder, imported when it is called."""
+"""The command `hf-seq2seq`: one verb for each module of this folder, imported when it is called.
+
+A verb's module imports what the verb needs only when it runs. So help and usage errors come at once, though
+transformers and PyTorch take seconds to import.
+"""
 
 import logging
 import os
@@ -6,11 +10,14 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from keyword import iskeyword
+from types import ModuleType
+from typing import Annotated
 
 import typer
-from huggingface_hub.errors import StrictDataclassError
-from transformers.utils.logging import disable_progress_bar
 from typer.core import TyperGroup
+from wrapt import when_imported
+
+from hf_seq2seq import __version__
 
 
 # Each verb is the function of its name in the module of its name, or an app of several functions; a Python keyword has
@@ -28,7 +35,7 @@ VERBS = {
     "demo": "Open a page where a model translates and shows how.",
 }
 
-# `train` reads its arguments itself, with HfArgumentParser.
+# `train` reads its arguments itself, since they are the fields of dataclasses.
 _HANDED_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 
 
@@ -66,21 +73,48 @@ class _Verbs(TyperGroup):
         except KeyboardInterrupt as interrupt:
             typer.echo(f"\n{str(interrupt) or 'Interrupted.'}", err=True)
             raise typer.Exit(130) from None
-        except (ValueError, OSError, ImportError, FloatingPointError, StrictDataclassError) as error:
-            if os.environ.get("HF_SEQ2SEQ_TRACEBACK"):
+        except typer.Exit:
+            raise  # the help of a verb was shown
+        except Exception as error:
+            mendable = _mendable(error)
+            if mendable is None or os.environ.get("HF_SEQ2SEQ_TRACEBACK"):
                 raise
-            # A strict dataclass wraps what its check raised in lines of its own.
-            cause = error.__cause__ if isinstance(error, StrictDataclassError) and error.__cause__ else error
-            typer.echo(f"Error: {' '.join(str(cause).split())}", err=True)
+            typer.echo(f"Error: {' '.join(str(mendable).split())}", err=True)
             raise typer.Exit(1) from None
+
+
+def _mendable(error: Exception) -> BaseException | None:
+    """Returns the error that a user can mend, or None for another, such as Typer's own or a fault of the program."""
+    if isinstance(error, ValueError | OSError | ImportError | FloatingPointError):
+        return error
+    from huggingface_hub.errors import StrictDataclassError
+
+    if isinstance(error, StrictDataclassError):
+        return error.__cause__ or error  # a strict dataclass wraps what its check raised in lines of its own
+    return None
 
 
 app = typer.Typer(cls=_Verbs, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"hf-seq2seq {__version__}")
+        raise typer.Exit
+
+
 @app.callback(no_args_is_help=True)
-def _describe() -> None:
+def _describe(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
     """Train, run and score encoder-decoder Transformers on pairs of texts. `hf-seq2seq VERB --help` tells more."""
+
+
+def _disable_progress_bar(logging: ModuleType) -> None:
+    """Switches off transformers' bars for reading and writing weights: each checkpoint would show one."""
+    logging.disable_progress_bar()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -95,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.basicConfig(format="%(message)s")
     is_first_process = os.environ.get("RANK", "0") == "0"  # set by torchrun and accelerate
     logging.getLogger("hf_seq2seq").setLevel(logging.INFO if is_first_process else logging.WARNING)
-    disable_progress_bar()  # transformers' bars for reading and writing weights: one line for each checkpoint
+    when_imported("transformers.utils.logging")(_disable_progress_bar)
     if not sys.stderr.isatty():
         os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")  # read when datasets is imported
     app(arguments, prog_name="hf-seq2seq")

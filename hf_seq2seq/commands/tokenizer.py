@@ -2,15 +2,15 @@
 
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from transformers import PreTrainedTokenizerFast
 
-from hf_seq2seq.atomic_writing import finished_names, replaced_files
-from hf_seq2seq.data import read_lines
-from hf_seq2seq.tokenization import Kind, train_tokenizer
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+Kind = Literal["bpe", "unigram", "char", "word"]
 
 # What a tokenizer's folder may hold: the first two are written here, the others by other versions of transformers.
 TOKENIZER_FILES = {"tokenizer.json", "tokenizer_config.json", "added_tokens.json", "special_tokens_map.json"}
@@ -39,6 +39,11 @@ def tokenizer(
     if not files:
         raise ValueError("`--input` must name at least one text file, but is missing. Write --input FILE [FILE]...")
     _check_output(output)
+
+    from hf_seq2seq.atomic_writing import replaced_files
+    from hf_seq2seq.data import read_lines
+    from hf_seq2seq.tokenization import train_tokenizer
+
     trained = train_tokenizer(files, vocab_size=vocab_size, kind=kind, extra_tokens=extra_token or ())
     with replaced_files(output) as unfinished:
         trained.save_pretrained(unfinished)
@@ -48,6 +53,8 @@ def tokenizer(
 
 
 def _check_output(output: Path) -> None:
+    from hf_seq2seq.atomic_writing import finished_names
+
     if output.exists() and not output.is_dir():
         raise ValueError(f"`--output` must be a folder, but {output} is a file instead. Name another folder.")
     foreign = sorted(set(finished_names(output)) - TOKENIZER_FILES) if output.exists() else []
@@ -58,7 +65,7 @@ def _check_output(output: Path) -> None:
         )
 
 
-def _encoded(trained: PreTrainedTokenizerFast, sample: str) -> str:
+def _encoded(trained: "PreTrainedTokenizerFast", sample: str) -> str:
     ids = trained.encode(sample)
     # A piece that is only a part of a character shows as a replacement character.
     pieces = "|".join(trained.batch_decode([[id] for id in ids]))

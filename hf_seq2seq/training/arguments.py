@@ -5,7 +5,6 @@ in settings.py.
 """
 
 import math
-import re
 import sys
 from dataclasses import MISSING, dataclass, field, fields, replace
 from types import UnionType
@@ -50,13 +49,6 @@ def changed_fields(args: Any) -> dict[str, Any]:
     return {name: getattr(args, name) for name, default in defaults.items() if getattr(args, name) != default}
 
 
-def _documentation_of_fields(config_class: type) -> dict[str, str]:
-    """Reads {field: text} from the Args section of a docstring."""
-    section = re.search(r"^ +Args:\n(.*?)(?:\n\s*\n|\Z)", config_class.__doc__ or "", re.DOTALL | re.MULTILINE)
-    entries = re.findall(r"^ {8}(\w+): (.*(?:\n {9,}.*)*)", section.group(1) if section else "", re.MULTILINE)
-    return {name: " ".join(text.split()) for name, text in entries}
-
-
 def config_field_names() -> list[str]:
     """Returns the names of the config's own fields that are options, so that no list of them is kept here."""
     own = Seq2SeqTransformerConfig.__annotations__
@@ -66,7 +58,6 @@ def config_field_names() -> list[str]:
 
 def _with_config_fields(cls: T) -> T:
     """Adds the config's fields to a class that is about to become a dataclass; None means the preset's value."""
-    documentation = _documentation_of_fields(Seq2SeqTransformerConfig)
     for name in config_field_names():
         if name in cls.__annotations__:
             continue
@@ -75,7 +66,7 @@ def _with_config_fields(cls: T) -> T:
             kind = get_args(kind)[0]
         bare = {"nargs": "?", "const": True} if kind is bool else {}
         cls.__annotations__[name] = kind | None
-        setattr(cls, name, _option(documentation.get(name, ""), **bare))
+        setattr(cls, name, field(default=None, metadata=bare))
     return cls
 
 
@@ -298,6 +289,14 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
     eval_strategy: str = _option(
         "When the validation pairs are evaluated: no, steps or epoch. By default steps where there are some."
     )
+    output_dir: str | None = _option(
+        "Folder of the trained model and its checkpoints: new, empty, or of a run to resume."
+    )
+    max_steps: int = _option("Number of updates, in place of num_train_epochs; -1 is without.", -1)
+    bf16: bool = _option("Compute in bfloat16, which is faster on GPUs that have it.", False)
+    seed: int = _option("Seed of all random numbers: the same settings and seed give the same model.", 42)
+    save_steps: float = _option("Updates between checkpoints, or below 1 their share of all updates.", 500)
+    push_to_hub: bool = _option("Upload the model, and each checkpoint, to the Hub; `hf auth login` first.", False)
     num_train_epochs: float = _option("Number of passes over the training pairs, where max_steps is not given.", 10.0)
     per_device_train_batch_size: int = _option("Number of pairs in a batch on one device; by default 64.")
     gradient_accumulation_steps: int = _option("Number of batches that an update is made of; by default 1.")

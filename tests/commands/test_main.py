@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from huggingface_hub.errors import StrictDataclassError
 
-from hf_seq2seq import Seq2SeqTransformerConfig
+from hf_seq2seq import Seq2SeqTransformerConfig, __version__
 from hf_seq2seq.commands.main import VERBS
 
 
@@ -45,16 +45,30 @@ def test_an_unknown_verb_is_named(command: Command) -> None:
     assert "No such command 'trian'" in err
 
 
-def test_the_module_runs_the_command_without_importing_what_help_does_not_need() -> None:
+def test_the_version_is_told(command: Command) -> None:
+    assert command("--version") == (0, f"hf-seq2seq {__version__}\n", "")
+
+
+def test_help_and_usage_errors_import_nothing_that_takes_seconds() -> None:
     code = (
-        "import sys, runpy; sys.argv = ['hf_seq2seq', '--help']\n"
-        "try: runpy.run_module('hf_seq2seq', run_name='__main__')\n"
-        "except SystemExit as end: assert not end.code\n"
-        "print([name for name in ('datasets', 'sacrebleu', 'pandas', 'rich') if name in sys.modules])"
+        "import sys; from hf_seq2seq.commands.main import VERBS, main\n"
+        "calls = [['--help'], ['--version'], ['trian'], ['train', '--help'], ['train', '--d_modle', '8']]\n"
+        "calls += [['train', '--d_model', 'wide'], ['translate', '--beams', '4']]\n"
+        "calls += [[verb, '--help'] for verb in VERBS]\n"
+        "for call in calls:\n"
+        "    try: main(call)\n"
+        "    except SystemExit: pass\n"
+        "print([name for name in ('torch', 'transformers', 'datasets', 'pandas', 'rich') if name in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "Usage: hf-seq2seq" in result.stdout
+    assert result.stdout.count("Usage: hf-seq2seq") == len(VERBS)
+    assert "Nearest: d_model" in result.stderr
     assert result.stdout.endswith("[]\n")
+
+
+def test_the_module_runs_the_command() -> None:
+    result = subprocess.run([sys.executable, "-m", "hf_seq2seq", "--help"], capture_output=True, text=True, check=True)
+    assert "Usage: hf-seq2seq" in result.stdout
 
 
 @pytest.mark.parametrize("kind", [ValueError, FileNotFoundError, ImportError])
