@@ -1,7 +1,7 @@
-"""Ways to draw a Transformer's first weights, as they are described for other systems.
+"""Draws a Transformer's first weights as other systems and papers do.
 
-Each scheme names the standard deviation of every projection of a layer; biases are 0. The embeddings have a deviation
-of their own (`embedding_std`). d is `d_model`, and the letters below are those of the papers.
+A scheme is a function that returns the standard deviation of a projection of a layer. Biases are 0. The embeddings
+have a deviation of their own (`embedding_std`). d is `d_model`; the other letters are those of the papers.
 """
 
 import math
@@ -17,14 +17,14 @@ from hf_seq2seq import Seq2SeqTransformerConfig, Seq2SeqTransformerForConditiona
 
 @dataclass(frozen=True)
 class Projection:
-    """Where a weight matrix stands.
+    """The place of a weight matrix in the model.
 
     Args:
         stack: "encoder" or "decoder".
-        layer: The number of its layer, from 1.
+        layer: The number of its layer, beginning with 1.
         kind: "q_proj", "k_proj", "v_proj", "out_proj", "fc1" or "fc2".
-        fan_in: The width that it reads.
-        fan_out: The width that it writes.
+        fan_in: The width of its input.
+        fan_out: The width of its output.
     """
 
     stack: str
@@ -35,53 +35,53 @@ class Projection:
 
     @property
     def glorot(self) -> float:
-        """The deviation of Glorot and Bengio (2010), which `xavier_uniform_` has."""
+        """The deviation of Glorot and Bengio (2010), as in `xavier_uniform_`."""
         return math.sqrt(2 / (self.fan_in + self.fan_out))
 
 
-# The deviation of a projection of a model.
+# Returns the standard deviation of a projection.
 Scheme = Callable[[Projection, Seq2SeqTransformerConfig], float]
 
 
 def glorot(place: Projection, config: Seq2SeqTransformerConfig) -> float:
-    """Every projection as Glorot and Bengio (2010): tensor2tensor, Marian."""
+    """Returns the deviation of Glorot and Bengio (2010), as tensor2tensor and Marian do."""
     return place.glorot
 
 
 def glorot_fused(place: Projection, config: Seq2SeqTransformerConfig) -> float:
-    """Queries, keys and values at 1 / sqrt(2) of that, as one fused matrix of all three has it."""
+    """Returns 1 / sqrt(2) of Glorot's for queries, keys and values, as if they were one matrix, and else Glorot's."""
     return place.glorot * (math.sqrt(0.5) if place.kind in ("q_proj", "k_proj", "v_proj") else 1.0)
 
 
 def fairseq(place: Projection, config: Seq2SeqTransformerConfig) -> float:
-    """And the feed-forward network at the scale of `nn.Linear`, U(+-1 / sqrt(fan_in))."""
+    """Returns the deviation of U(+-1 / sqrt(fan_in)), as in `nn.Linear`, for the feed-forward, else `glorot_fused`."""
     return (3 * place.fan_in) ** -0.5 if place.kind in ("fc1", "fc2") else glorot_fused(place, config)
 
 
 def small_init(place: Projection, config: Seq2SeqTransformerConfig) -> float:
-    """SmallInit (Nguyen and Salazar 2019, arXiv 1910.05895): sqrt(2 / (d + 4d)) in the attentions."""
+    """Returns SmallInit's sqrt(2 / (d + 4d)) for attentions (Nguyen and Salazar 2019, arXiv 1910.05895)."""
     return place.glorot if place.kind in ("fc1", "fc2") else math.sqrt(2 / (5 * config.d_model))
 
 
 def normal(place: Projection, config: Seq2SeqTransformerConfig) -> float:
-    """0.02 throughout: BART, MarianMT."""
+    """Returns 0.02, as BART and MarianMT do."""
     return 0.02
 
 
 def deepnorm(place: Projection, config: Seq2SeqTransformerConfig) -> float:
-    """DeepNorm's beta (Wang et al. 2022) for values, outputs and the feed-forward; residuals stay as they are."""
+    """Returns Glorot's, times DeepNorm's beta (Wang et al. 2022) but for queries and keys. Residuals stay."""
     n, m = config.encoder_layers, config.decoder_layers
     beta = 0.87 * (n**4 * m) ** (-1 / 16) if place.stack == "encoder" else (12 * m) ** -0.25
     return place.glorot * (1.0 if place.kind in ("q_proj", "k_proj") else beta)
 
 
 def depth_scaled(place: Projection, config: Seq2SeqTransformerConfig) -> float:
-    """DS-Init (Zhang et al. 2019): Glorot's deviation over the square root of the layer's number."""
+    """Returns Glorot's deviation over the square root of the layer's number: DS-Init (Zhang et al. 2019)."""
     return place.glorot / math.sqrt(place.layer)
 
 
 def t_fixup(place: Projection, config: Seq2SeqTransformerConfig) -> float:
-    """T-Fixup's factors (Huang et al. 2020) for values, outputs and the feed-forward; layer norms stay."""
+    """Returns Glorot's, times T-Fixup's factor (Huang et al. 2020) but for queries and keys. Layer norms stay."""
     n, m = config.encoder_layers, config.decoder_layers
     factor = 0.67 * n**-0.25 if place.stack == "encoder" else (9 * m) ** -0.25
     return place.glorot * (1.0 if place.kind in ("q_proj", "k_proj") else factor)
@@ -95,12 +95,12 @@ SCHEMES: dict[str, Scheme] = {
 
 @torch.no_grad()
 def draw_weights(model: Seq2SeqTransformerForConditionalGeneration, scheme: str, embedding_std: float | None) -> None:
-    """Draws all projections and embeddings of a model anew; biases and layer norms stay.
+    """Draws all projections and embeddings of a model again. Biases and layer norms stay.
 
     Args:
         model: The model, with tied embeddings.
-        scheme: A name in SCHEMES. Its deviations are drawn from uniform distributions, but for "normal".
-        embedding_std: The deviation of the embeddings, which are normal; `None` means d_model^-0.5.
+        scheme: A name in SCHEMES. "normal" draws from normal distributions, the others from uniform ones.
+        embedding_std: The deviation of the embeddings, whose distribution is normal. `None` means d_model^-0.5.
     """
     config = model.config
     for name, module in model.model.named_modules():

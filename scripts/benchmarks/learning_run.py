@@ -1,4 +1,4 @@
-"""What one trial of compare_learning.py is made of: the corpus, the scores after each epoch, and the clock.
+"""Holds the parts of one trial of compare_learning.py: the corpus, the scores after each epoch, and the clock.
 
 After each epoch the validation pairs are translated greedily, the same way for all models; the clock stands still
 meanwhile. The time is the processor's, of training alone: with one thread and nothing else on the machine that is the
@@ -107,7 +107,7 @@ class LearningMeter(TrainerCallback):
         return is_reached or len(self.epochs) >= self.num_epochs
 
     def add(self, seconds: float, bleu: float, update: int, loss: float | None) -> None:
-        """Notes how the model stands after another epoch, which took so many seconds."""
+        """Adds an epoch, which took so many seconds, and its scores."""
         seconds += self.epochs[-1].seconds if self.epochs else 0.0
         self.epochs.append(Epoch(len(self.epochs) + 1, seconds, bleu, update, loss))
         write_text(self.file, json.dumps([asdict(epoch) for epoch in self.epochs], indent=2) + "\n")

@@ -19,7 +19,7 @@ MODEL, VOCABULARY = "model.npz", "vocabulary.spm"
 
 
 def train(settings: dict[str, Any]) -> None:
-    """Trains on one thread, or goes on."""
+    """Trains on one thread, or goes on with a training that was stopped."""
     d_model, layers, vocab_size = (settings[name] for name in ("d_model", "layers", "vocab_size"))
     pymarian.Trainer(
         type="transformer",
