@@ -67,6 +67,7 @@ def test_with_the_package_the_code_in_a_folder_is_never_run(load: Callable[[Path
     load(evil_code)
 
 
+@pytest.mark.slow
 def test_without_the_package_it_is_not_run_unless_that_is_asked_for(evil_code: Path) -> None:
     code = "import sys\nfrom transformers import AutoModelForSeq2SeqLM as A\nA.from_pretrained(sys.argv[1])"
     ended = run_python(code, evil_code, package=False, fails=True)

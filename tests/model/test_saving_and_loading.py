@@ -424,6 +424,7 @@ def test_a_fresh_process_that_imports_the_package_loads_model_and_tokenizer(tmp_
     assert_reported(report_of_a_fresh_process(tmp_path, "import hf_seq2seq"), model, tokenizer)
 
 
+@pytest.mark.slow
 def test_a_fresh_process_without_the_package_loads_model_and_tokenizer_with_the_code_in_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
