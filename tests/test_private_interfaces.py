@@ -1,6 +1,5 @@
 """The private interfaces of other libraries that the package relies on: an upgrade that changes one fails here."""
 
-import argparse
 import ast
 import inspect
 import re
@@ -72,7 +71,6 @@ ATTRIBUTES: dict[Any, list[str]] = {
     GenerationMixin: ["_reorder_cache"],  # which a model may have
     Dataset: ["_fingerprint"],
     accelerate.hooks: ["_hf_hook"],
-    argparse.ArgumentParser: ["_option_string_actions"],
     huggingface_hub.utils: ["httpx"],  # the client that it was built on, httpx or httpx2
     nn.Module: ["_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks"],
 }
