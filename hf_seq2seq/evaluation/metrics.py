@@ -153,3 +153,4 @@ METRICS = {
         Metric("exact_match", "exact match", "exact_match", _exact_match, unit=" %"),
     )
 }
+"""The metrics by name, in the order in which reports and cards show them."""
