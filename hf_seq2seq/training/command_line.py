@@ -109,13 +109,13 @@ def _make_settings(values: dict[str, Any], options: dict[str, Any]) -> "Settings
     from .arguments import DataArguments, ModelArguments, Seq2SeqTransformerTrainingArguments
     from .settings import resolve_settings
 
-    def part(part: str) -> dict[str, Any]:
-        return {name: value for name, value in values.items() if options[name]["part"] == part}
-
+    parts: dict[str, dict[str, Any]] = {"model": {}, "data": {}, "training": {}}
+    for name, value in values.items():
+        parts[options[name]["part"]][name] = value
     return resolve_settings(
-        ModelArguments(**part("model")),
-        DataArguments(**part("data")),
-        Seq2SeqTransformerTrainingArguments(**part("training")),
+        ModelArguments(**parts["model"]),
+        DataArguments(**parts["data"]),
+        Seq2SeqTransformerTrainingArguments(**parts["training"]),
     )
 
 
@@ -163,7 +163,7 @@ def _help(option: dict[str, Any], inherited: str) -> str:
 
 
 def _inherited_help() -> dict[str, str]:
-    """Returns what transformers says of the options that it defines, which is not repeated in options.json."""
+    """Returns the help of all fields of the training arguments; options.json leaves out what transformers wrote."""
     from dataclasses import fields
 
     from .arguments import Seq2SeqTransformerTrainingArguments

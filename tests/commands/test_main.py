@@ -95,6 +95,14 @@ def test_ctrl_c_says_so(command: Command, monkeypatch: pytest.MonkeyPatch) -> No
     assert command("translate", "model") == (130, "", "\nInterrupted.\n")
 
 
+def test_ctrl_c_while_a_verb_is_imported_says_so(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hf_seq2seq.commands.main.import_module", interrupt)
+    assert command("translate", "model") == (130, "", "\nInterrupted.\n")
+
+
 def test_a_fault_of_ours_keeps_its_traceback(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hf_seq2seq.commands.tokenizer", fail_with(ZeroDivisionError()))
     with pytest.raises(ZeroDivisionError):
