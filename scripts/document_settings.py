@@ -1,7 +1,7 @@
 """Shows the settings of `train` in the API reference: an extension of griffe, which reads the docstrings for it.
 
-`hf_seq2seq/training/arguments.py` gives each setting its help text and its default in one call. In a signature such calls
-are unreadable, so the reference shows the defaults there, and the help texts as documented arguments.
+`hf_seq2seq/training/arguments.py` gives each setting its help text and its default in one call. In a signature such
+calls are unreadable, so the reference shows the defaults there, and the help texts as documented arguments.
 """
 
 import dataclasses
