@@ -315,13 +315,29 @@ def test_paper_schedule_sets_the_paper_s_rate(
     assert logged(trainer, "learning_rate") == pytest.approx([paper_learning_rate(s, 16, 2) for s in (1, 2, 3, 4)])
 
 
+def test_each_call_of_train_begins_the_paper_s_schedule_anew(
+    dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    trainer = make_trainer(
+        tiny_model(), dataset, tokenizer, tmp_path, paper_schedule=True, warmup_steps=2, max_steps=3
+    )
+    trainer.train()
+    rates = logged(trainer, "learning_rate")
+    trainer.train()
+    assert (
+        logged(trainer, "learning_rate") == rates == pytest.approx([paper_learning_rate(s, 16, 2) for s in (1, 2, 3)])
+    )
+
+
 def test_the_evaluation_loss_is_that_of_all_tokens_whatever_the_batches(
     dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
     model = tiny_model()
     expected = hand_made_loss(model, dataset, 0.0).item()
     for size in (1, 3, 8):
-        trainer = make_trainer(model, dataset, tokenizer, tmp_path, per_device_eval_batch_size=size)
+        trainer = make_trainer(
+            model, dataset, tokenizer, tmp_path, per_device_eval_batch_size=size, dataloader_drop_last=True
+        )
         assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, abs=1e-5)
 
 
@@ -442,6 +458,20 @@ def test_evaluation_by_generation_logs_the_first_translations(
             tokenizer.decode(dataset[row][side], skip_special_tokens=True) for side in ("input_ids", "labels")
         )
         assert message == f"\n  source     {source}\n  model      {predictions[row]}\n  reference  {target}"
+
+
+def test_translate_needs_no_setting_of_the_arguments_and_leaves_them(
+    dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    trainer: Any = make_trainer(tiny_model(), dataset, tokenizer, tmp_path, prediction_loss_only=True)
+    trainer.compute_metrics = generation_metrics(tokenizer)
+    before = vars(trainer.args).copy(), trainer.compute_metrics
+    found = trainer.translate(dataset, metric_key_prefix="x")
+    assert (vars(trainer.args), trainer.compute_metrics) == before
+    assert found.metrics["x_loss"] == pytest.approx(trainer.evaluate()["eval_loss"])
+    assert "x_bleu" not in found.metrics
+    asked = make_trainer(tiny_model(), dataset, tokenizer, tmp_path, predict_with_generate=True)
+    assert decode(tokenizer, found.predictions) == decode(tokenizer, asked.predict(dataset).predictions)
 
 
 def test_bpe_dropout_is_for_training_alone(dataset: Dataset, tmp_path: Path) -> None:
