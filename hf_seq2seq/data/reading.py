@@ -12,6 +12,7 @@ import io
 import json
 import logging
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -35,6 +36,20 @@ FOREIGN_MARKS = {
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
 }
+
+# How packed files begin, with the name of their format and what unpacks them. A tar archive begins with a file's name.
+PACKED = {
+    b"\xfd7zXZ\0": ("an xz file", "xz -dk"),
+    b"BZh[1-9]1AY&SY": ("a bzip2 file", "bunzip2 -k"),
+    b"PK(\3\4|\5\6)": ("a zip archive", "unzip"),
+    rb"\(\xb5/\xfd": ("a zstd file", "zstd -dk"),
+    b"7z\xbc\xaf\x27\x1c": ("a 7z archive", "7z x"),
+    b"[^\0]+\0(?s:.{0,256})ustar": ("a tar archive", "tar -xf"),
+}
+LONGEST_MARK = 512  # the header of a tar archive
+
+# A text has none of these in any encoding of eight bits; UTF-16 has NUL in each ASCII character.
+NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 # Part of the key of cached pairs. Raise it when a change of this file reads other pairs from the same files.
 READER_VERSION = 1
@@ -89,9 +104,12 @@ def _decode_lines(stream: Any, name: str) -> Iterator[str]:
         try:
             line = raw.decode("utf-8")
         except UnicodeDecodeError as error:
+            remedy = "Convert it, for example with `iconv -f LATIN1 -t UTF-8`, or mend it."
+            if NO_TEXT.search(raw):
+                remedy = "That line is no text of another encoding either, but for UTF-16: name another file."
             raise ValueError(
                 f"`{name}` must be UTF-8 text, but line {number} holds the byte 0x{raw[error.start]:02x} at position "
-                f"{error.start + 1} instead. Convert it, for example with `iconv -f LATIN1 -t UTF-8`, or mend it."
+                f"{error.start + 1} instead. {remedy}"
             ) from None
         line = line[:-2] if line.endswith("\r\n") else line.removesuffix("\n")
         if "\r" in line:
@@ -117,7 +135,8 @@ def _raw_lines(stream: Any, name: str) -> Iterator[bytes]:
     try:
         if stream.peek(2).startswith(GZIP_MAGIC):
             stream = gzip.GzipFile(fileobj=stream)
-        start = stream.peek(4)[:4]
+        start = stream.peek(LONGEST_MARK)
+        _check_unpacked(start, name)
         for mark, encoding in FOREIGN_MARKS.items():
             if start.startswith(mark):
                 raise ValueError(
@@ -131,6 +150,16 @@ def _raw_lines(stream: Any, name: str) -> Iterator[bytes]:
         raise ValueError(
             f"`{name}` must be a whole gzip file, but is cut short or damaged ({error}). Copy or make it again."
         ) from None
+
+
+def _check_unpacked(start: bytes, name: str) -> None:
+    """Raises ValueError if a file begins as a packed one of a format that is not read."""
+    for mark, (kind, command) in PACKED.items():
+        if re.match(mark, start):
+            raise ValueError(
+                f"`{name}` must be text, plain or gzipped, but is {kind} instead. Unpack it, for example with "
+                f"`{command}`, and name what was in it."
+            )
 
 
 def load_parallel(
@@ -264,6 +293,8 @@ def _load_table(file: Path, source_column: str, target_column: str, streaming: b
     if name.endswith((".jsonl", ".json")):
         return _pairs_of_files(streaming, _read_json_pairs, [file], source_column, target_column)
     if not name.endswith(".parquet"):
+        with file.open("rb") as stream:
+            _check_unpacked(stream.read(LONGEST_MARK), str(file))
         raise ValueError(
             f"`file` must end in .tsv, .csv, .jsonl, .json (each also with .gz) or .parquet, but is {file} instead. "
             "Give two text files as `source` and `target`."

@@ -7,11 +7,16 @@ in settings.py.
 import math
 import sys
 from dataclasses import MISSING, dataclass, field, fields, replace
+from importlib.util import find_spec
 from types import UnionType
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
 import torch
 from transformers import Seq2SeqTrainingArguments
+from transformers.integrations.integration_utils import (
+    get_available_reporting_integrations,
+    get_reporting_integration_callbacks,
+)
 from transformers.utils.import_utils import is_in_notebook
 
 from hf_seq2seq.evaluation import METRICS
@@ -32,6 +37,9 @@ FILE_FIELDS = (
     *("train_source", "train_target", "train_file"),
     *("validation_source", "validation_target", "validation_file"),
 )
+
+# The package of each tracker that has another name than its package.
+_TRACKER_PACKAGES = {"azure_ml": "azureml-sdk", "flyte": "flytekit"}
 
 T = TypeVar("T", bound=type)
 
@@ -330,6 +338,7 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
         if not torch.accelerator.is_available():
             self.use_cpu = True  # else ranks started by torchrun on a CPU would not find each other
         super().__post_init__()
+        self._check_trackers()
         self._set_batches()
         if self.average_checkpoints and self.save_total_limit is not None:
             # One more, since a checkpoint that is saved at a signal is not averaged.
@@ -362,6 +371,18 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
             raise ValueError(
                 f"`{name}` must be above 0, but is {getattr(self, name)} instead. Leave it out, or raise it."
             )
+
+    def _check_trackers(self) -> None:
+        """Checks that each tracker is known and installed, as the trainer does only after the corpus is read."""
+        get_reporting_integration_callbacks(self.report_to)
+        available = get_available_reporting_integrations()
+        for name in self.report_to or ():
+            package = _TRACKER_PACKAGES.get(name, name)
+            if name not in available and find_spec(package.partition("-")[0]) is None:
+                raise ValueError(
+                    f"`report_to` must name installed trackers, but names {name!r}, which is not installed. Run "
+                    f"`pip install {package}`, or leave it out."
+                )
 
     def _set_best_model(self) -> None:
         """Fills in what early stopping and a score as the measure of the best model need."""

@@ -1,8 +1,12 @@
+import bz2
 import gzip
 import io
 import json
+import lzma
 import os
 import pickle
+import tarfile
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -115,6 +119,55 @@ def test_bytes_that_are_not_utf8_are_named_with_file_and_line(tmp_path: Path) ->
     file = write(tmp_path / "a.txt", b"good\nbad \xe4\n")
     with pytest.raises(
         ValueError, match=r"`.*a\.txt` must be UTF-8 text, but line 2 holds the byte 0xe4 at position 5"
+    ):
+        list(read_lines(file))
+
+
+def packed(kind: str) -> bytes:
+    """Returns two lines in a packed file."""
+    text, stream = b"a\nb\n", io.BytesIO()
+    if kind == "zip":
+        with zipfile.ZipFile(stream, "w") as archive:
+            archive.writestr("a.txt", text)
+    elif kind == "tar":
+        with tarfile.open(fileobj=stream, mode="w") as tar:
+            header = tarfile.TarInfo("a.txt")
+            header.size = len(text)
+            tar.addfile(header, io.BytesIO(text))
+    else:
+        stream.write(lzma.compress(text) if kind == "xz" else bz2.compress(text))
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "command"), [("xz", "xz -dk"), ("bzip2", "bunzip2 -k"), ("zip", "unzip"), ("tar", "tar -xf")]
+)
+@pytest.mark.parametrize("compress", [gzip.compress, bytes])
+def test_a_packed_file_is_named_with_what_unpacks_it(
+    kind: str, command: str, compress: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    file = write(tmp_path / "a.txt", compress(packed(kind)))
+    message = rf"`.*a\.txt` must be text, plain or gzipped, but is an? {kind} .* instead\. Unpack .*`{command}`"
+    with pytest.raises(ValueError, match=message):
+        list(read_lines(file))
+
+
+def test_a_packed_table_is_named_with_what_unpacks_it(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl.xz", packed("xz"))
+    with pytest.raises(ValueError, match=r"a\.jsonl\.xz` must be text, .* is an xz file instead"):
+        load_parallel(file=file)
+
+
+@pytest.mark.parametrize("text", ["BZh9 is how a bzip2 file begins", "PK", "7z", "ustar", "a" * 600])
+def test_a_text_that_begins_like_a_packed_file_is_read(text: str) -> None:
+    assert list(read_lines(io.BytesIO(f"{text}\n".encode()))) == [text]
+
+
+@pytest.mark.parametrize("content", [b"PAR1\x15\x04\xe4", "ä\n".encode("utf-16-le")])
+def test_no_encoding_is_advised_for_what_is_no_text(content: bytes, tmp_path: Path) -> None:
+    file = write(tmp_path / "a.txt", content)
+    with pytest.raises(
+        ValueError, match=r"must be UTF-8 text, but line 1 holds the byte 0xe4 .* That line is no text"
     ):
         list(read_lines(file))
 

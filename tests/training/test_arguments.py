@@ -117,6 +117,18 @@ def test_a_mistake_on_the_command_line_is_named(wrong: list[str], message: str, 
         parse_arguments([*PAIRS, *output, *wrong])
 
 
+@pytest.mark.parametrize("tracker", ["wandb", "mlflow"])
+def test_a_tracker_that_is_not_installed_is_named_before_anything_is_read(tracker: str, output: list[str]) -> None:
+    message = f"`report_to` must name installed trackers, but names '{tracker}', .* Run `pip install {tracker}`"
+    with pytest.raises(ValueError, match=message):
+        parse_arguments([*PAIRS, *output, "--report_to", tracker])
+
+
+def test_an_unknown_tracker_is_named_with_those_that_there_are(output: list[str]) -> None:
+    with pytest.raises(ValueError, match=r"paper_strip is not supported, only .*tensorboard"):
+        parse_arguments([*PAIRS, *output, "--report_to", "paper_strip"])
+
+
 def by_command(settings: dict[str, Any]) -> Settings:
     return parse_arguments(to_options(settings))
 
