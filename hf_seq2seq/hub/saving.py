@@ -49,14 +49,10 @@ def save_for_hub(
     if facts.tokenizer is None:
         facts = replace(facts, tokenizer=_describe_tokenizer(tokenizer))
     text = make_card(facts, model.config, repo_id=repo_id or Path(folder).resolve().name)
-    carried, model.carries_code = model.carries_code, True
-    try:
-        with new_folder(folder) as unfinished:
-            model.save_pretrained(unfinished)
-            tokenizer.save_pretrained(unfinished)
-            text.save(unfinished / README)
-    finally:
-        model.carries_code = carried
+    with model.carrying_code(), new_folder(folder) as unfinished:
+        model.save_pretrained(unfinished)
+        tokenizer.save_pretrained(unfinished)
+        text.save(unfinished / README)
 
 
 def _describe_tokenizer(tokenizer: Any) -> str:

@@ -1,33 +1,23 @@
 # Copyright 2026 The hf_seq2seq authors. Licensed under the Apache License, Version 2.0.
 """The encoder-decoder Transformer of Vaswani et al. (2017), "Attention Is All You Need", read bottom-up.
 
-Positions, attention, layers, encoder, decoder, the model, the loss, the model with an output projection.
-This file travels with published checkpoints, so of this package it imports the configuration alone.
+Positions, attention, layers, encoder, decoder, the model, the model with an output projection. Beside it lie the loss,
+the search for outputs, the vocabulary's tables, dropout and publishing. All these files travel with published
+checkpoints, so that of this package they import each other alone.
 
 Shapes: B batch, S source length, T target length, L either length, D d_model, H heads, K width of a head's keys,
 V vocabulary. A 2-D mask of shape (B, L) holds 1 for a token and 0 for padding; `None` means that all are tokens.
 """
 
-import copy
 import math
-import os
-import shutil
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, ClassVar, Unpack
+from typing import Any, Unpack
 
 import torch
-from huggingface_hub import ModelCard, file_exists
 from torch import nn
-from torch.autograd.function import once_differentiable
-from torch.utils.checkpoint import checkpoint
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
-from transformers.dynamic_module_utils import get_relative_import_files
-from transformers.generation.configuration_utils import GenerationConfig
-from transformers.generation.logits_process import LogitsProcessor, LogitsProcessorList, SuppressTokensLogitsProcessor
-from transformers.generation.utils import GenerationMixin
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
@@ -36,32 +26,22 @@ from transformers.modeling_outputs import (
     Seq2SeqLMOutput,
     Seq2SeqModelOutput,
 )
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.deprecation import deprecate_kwarg
 from transformers.utils.generic import TransformersKwargs, can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_seq2seq_transformer import Seq2SeqTransformerConfig
+from .dropout_seq2seq_transformer import dropout
+from .generation_seq2seq_transformer import Seq2SeqTransformerGenerationMixin, generation_defaults
+from .loss_seq2seq_transformer import check_labels, summed_loss
+from .publishing_seq2seq_transformer import Seq2SeqTransformerPublishing
+from .vocabulary_seq2seq_transformer import Seq2SeqTransformerVocabulary
 
 
 def positions_from_mask(attention_mask: torch.Tensor) -> torch.Tensor:
     """Counts tokens from 0 in each row of a (B, L) mask; padding gets the position of the token before it, or 0."""
     return (attention_mask.long().cumsum(dim=-1) - 1).clamp(min=0)
-
-
-def dropout(states: torch.Tensor, p: float, training: bool) -> torch.Tensor:
-    """Dropout (section 5.4), of which a CPU draws four elements' random bits at a time.
-
-    torch's own draws a number for each element, which takes as long as a tenth of a small model's matrix products. 16
-    bits hold any rate to 2^-17; the scale is that of the rate they hold, so that means stay what they are.
-    """
-    is_plain = type(states) is torch.Tensor and states.device.type == "cpu" and not torch.compiler.is_compiling()
-    num_dropped = round(p * 2**16)  # of 2^16 equally likely numbers
-    if not training or not is_plain or not 0 < num_dropped < 2**16:
-        return nn.functional.dropout(states, p=p, training=training)
-    bits = torch.empty((states.numel() + 3) // 4, dtype=torch.int64, device=states.device).random_(-(2**63), None)
-    numbers = bits.view(torch.int16)[: states.numel()].view(states.shape)  # from -2^15
-    return states * (numbers >= num_dropped - 2**15) * (2**16 / (2**16 - num_dropped))
 
 
 class Seq2SeqTransformerSinusoidalPositions(nn.Module):
@@ -328,27 +308,10 @@ class Seq2SeqTransformerDecoderLayer(_Seq2SeqTransformerLayer):
         return self._residual(self._feed_forward, self.final_layer_norm, hidden_states)
 
 
-# Where the Auto classes find this code in a folder that carries it. `register_for_auto_class` would name one of them.
-_AUTO_MAP = {
-    "AutoConfig": "configuration_seq2seq_transformer.Seq2SeqTransformerConfig",
-    "AutoModel": "modeling_seq2seq_transformer.Seq2SeqTransformerModel",
-    "AutoModelForSeq2SeqLM": "modeling_seq2seq_transformer.Seq2SeqTransformerForConditionalGeneration",
-}
-
-
-class Seq2SeqTransformerPreTrainedModel(PreTrainedModel):
-    """What all classes here share: weight initialisation, ties, publishing, and what transformers may do with them.
-
-    Attributes:
-        carries_code: Whether `save_pretrained` saves this code too, so that the folder loads where the package is not
-            installed, with `trust_remote_code=True`. What is pushed to the Hub carries it in any case.
-        make_card: A method that returns the text of a card, from the name of the repository and tags. The package
-            sets it, since this file travels alone.
-    """
+class Seq2SeqTransformerPreTrainedModel(Seq2SeqTransformerPublishing):
+    """What all classes here share: weight initialisation, and what transformers may do with them."""
 
     config: Seq2SeqTransformerConfig
-    carries_code: bool = False
-    make_card: ClassVar[Any] = None
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules = ["Seq2SeqTransformerEncoderLayer", "Seq2SeqTransformerDecoderLayer"]  # noqa: RUF012
@@ -386,96 +349,6 @@ class Seq2SeqTransformerPreTrainedModel(PreTrainedModel):
         elif isinstance(module, nn.LayerNorm):
             init.ones_(module.weight)
             init.zeros_(module.bias)
-
-    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        """Returns {target: source} of the tied weights.
-
-        The base class drops every tie where `tie_word_embeddings` is false; here that frees the output projection
-        alone, and source and target embeddings stay shared where `share_encoder_decoder_embeddings` says so.
-        """
-        if all_submodels:
-            return super().get_expanded_tied_weights_keys(all_submodels=True)
-        ties = dict(self._tied_weights_keys or {})
-        if not self.config.tie_word_embeddings:
-            ties.pop("lm_head.weight", None)
-        return ties
-
-    @property
-    def _keys_to_ignore_on_save(self) -> set[str]:
-        """Names of weights that are stored under another name: a trainer that goes on does not miss them."""
-        weights = dict(self.named_parameters(remove_duplicate=False))
-        tied = self.all_tied_weights_keys.items()
-        return {target for target, source in tied if target in weights and weights[target] is weights.get(source)}
-
-    @_keys_to_ignore_on_save.setter
-    def _keys_to_ignore_on_save(self, names: set[str]) -> None:
-        """Ignores what the base class sets, which are the names that classes list: ours list none."""
-
-    def save_pretrained(
-        self,
-        save_directory: str | os.PathLike[str],
-        is_main_process: bool = True,
-        state_dict: dict[str, Any] | None = None,
-        push_to_hub: bool = False,
-        *args: Any,
-        **kwargs: Any,
-    ) -> None:
-        """Saves as the base class does; the code goes along where it was loaded so or is asked for.
-
-        Args:
-            save_directory: The folder.
-            is_main_process: Whether this process writes.
-            state_dict: The weights, where they are not the model's own.
-            push_to_hub: Whether what is saved goes to the Hub too.
-            *args: See there.
-            **kwargs: See there.
-
-        Raises:
-            ValueError: If the code is to go along, but is not here: that of a subclass which is not registered.
-        """
-        carries_code = self.carries_code or push_to_hub or self.is_remote_code()
-        if carries_code and type(self).__module__ != __name__ and not self.is_remote_code():
-            raise ValueError(
-                "A model that carries its code must be of a class of this file, or registered, but "
-                f"{type(self).__name__} is neither. Call its `register_for_auto_class`."
-            )
-        before = vars(self.config).pop("auto_map", None)
-        if carries_code:
-            self.config.auto_map = dict(_AUTO_MAP)
-        try:
-            super().save_pretrained(save_directory, is_main_process, state_dict, push_to_hub, *args, **kwargs)
-        finally:
-            vars(self.config).pop("auto_map", None)
-            if before is not None:
-                self.config.auto_map = before
-        if carries_code and is_main_process:
-            _copy_code(save_directory)
-
-    def push_to_hub(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]  # as above
-        """Uploads as the base class does, with this code, and with a card where the repository has none."""
-        carried, self.carries_code = self.carries_code, True
-        try:
-            return super().push_to_hub(*args, **kwargs)
-        finally:
-            self.carries_code = carried
-
-    def _upload_modified_files(  # type: ignore[override]  # as above
-        self, working_dir: str | os.PathLike[str], repo_id: str, files_timestamps: dict[str, float], **kwargs: Any
-    ) -> Any:
-        """Adds the code, and puts the package's card in the place of an empty one, before what was saved is sent."""
-        _copy_code(working_dir)
-        path = Path(working_dir, "README.md")
-        can_be_ours = self.make_card is not None and path.name not in files_timestamps
-        if can_be_ours and not file_exists(repo_id, path.name, token=kwargs.get("token")):
-            tags = ModelCard.load(path).data.get("tags", [])
-            path.write_text(self.make_card(repo_id, tags), encoding="utf-8")
-        return super()._upload_modified_files(working_dir, repo_id, files_timestamps, **kwargs)
-
-
-def _copy_code(folder: str | os.PathLike[str]) -> None:
-    """Copies this file and the one it imports to a folder."""
-    for path in (__file__, *get_relative_import_files(__file__)):
-        shutil.copyfile(path, Path(folder, Path(path).name))
 
 
 class _Seq2SeqTransformerStack(Seq2SeqTransformerPreTrainedModel):
@@ -521,9 +394,22 @@ class _Seq2SeqTransformerStack(Seq2SeqTransformerPreTrainedModel):
         return inputs_embeds * (math.sqrt(self.config.d_model) if self.config.scale_embedding else 1.0)
 
     def _add_positions(
-        self, embeddings: torch.Tensor, position_ids: torch.Tensor, num_positions: int | None
+        self,
+        embeddings: torch.Tensor,
+        position_ids: torch.Tensor | None,
+        attention_mask: torch.Tensor | None,
+        past_length: int | torch.Tensor = 0,
     ) -> torch.Tensor:
-        """Adds positions to (B, L, D) and applies dropout to the sums: sections 3.5 and 5.4."""
+        """Adds positions to (B, L, D) and applies dropout to the sums: sections 3.5 and 5.4.
+
+        Where no ids are given, tokens are counted by a 2-D mask, or from the number that a cache holds already.
+        """
+        length, num_positions = embeddings.shape[1], None
+        if position_ids is None and attention_mask is not None and attention_mask.ndim == 2:
+            position_ids, num_positions = positions_from_mask(attention_mask)[:, -length:], attention_mask.shape[1]
+        elif position_ids is None:
+            position_ids = (torch.arange(length, device=embeddings.device) + past_length)[None]
+            num_positions = None if isinstance(past_length, torch.Tensor) else past_length + length
         positions = self.embed_positions(position_ids, num_positions)
         sums = embeddings + positions.to(embeddings.dtype)
         return dropout(sums, p=self.config.dropout, training=self.training)
@@ -568,14 +454,7 @@ class Seq2SeqTransformerEncoder(_Seq2SeqTransformerStack):
                 source is longer than a learned position table.
         """
         embeddings = self._embed(input_ids, inputs_embeds)
-        num_positions = None
-        if position_ids is None:
-            if attention_mask is not None and attention_mask.ndim == 2:
-                position_ids, num_positions = positions_from_mask(attention_mask), attention_mask.shape[1]
-            else:
-                num_positions = embeddings.shape[1]
-                position_ids = torch.arange(num_positions, device=embeddings.device)[None]
-        hidden_states = self._add_positions(embeddings, position_ids, num_positions)
+        hidden_states = self._add_positions(embeddings, position_ids, attention_mask)
         mask = create_bidirectional_mask(config=self.config, inputs_embeds=embeddings, attention_mask=attention_mask)
         for layer in self.layers:
             hidden_states = layer(hidden_states, attention_mask=mask, **kwargs)
@@ -646,15 +525,7 @@ class Seq2SeqTransformerDecoder(_Seq2SeqTransformerStack):
         if cache is not None and not isinstance(cache, EncoderDecoderCache):
             cache = EncoderDecoderCache(cache, DynamicCache())  # else the encoder's keys would be added to it
         past_length = cache.get_seq_length() if cache is not None else 0
-        length = embeddings.shape[1]
-        num_positions = None
-        if position_ids is None:
-            if attention_mask is not None and attention_mask.ndim == 2:
-                position_ids, num_positions = positions_from_mask(attention_mask)[:, -length:], attention_mask.shape[1]
-            else:
-                position_ids = (torch.arange(length, device=embeddings.device) + past_length)[None]
-                num_positions = None if isinstance(past_length, torch.Tensor) else past_length + length
-        hidden_states = self._add_positions(embeddings, position_ids, num_positions)
+        hidden_states = self._add_positions(embeddings, position_ids, attention_mask, past_length)
         mask = create_causal_mask(
             config=self.config,
             inputs_embeds=embeddings,
@@ -685,7 +556,7 @@ class Seq2SeqTransformerDecoder(_Seq2SeqTransformerStack):
 _ENCODER_OUTPUTS = ("last_hidden_state", "hidden_states", "attentions")
 
 
-class Seq2SeqTransformerModel(Seq2SeqTransformerPreTrainedModel):
+class Seq2SeqTransformerModel(Seq2SeqTransformerVocabulary, Seq2SeqTransformerPreTrainedModel):
     """Encoder and decoder without an output projection: Vaswani et al. (2017), figure 1."""
 
     def __init__(self, config: Seq2SeqTransformerConfig) -> None:
@@ -695,28 +566,6 @@ class Seq2SeqTransformerModel(Seq2SeqTransformerPreTrainedModel):
         self.encoder = Seq2SeqTransformerEncoder(config)
         self.decoder = Seq2SeqTransformerDecoder(config)
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Embedding:
-        """Returns the source's embedding table, which is the target's too where they are shared."""
-        return self.encoder.embed_tokens
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        """Sets the source's embedding table, and the target's where they are shared."""
-        self.encoder.embed_tokens = value  # type: ignore[assignment]
-        if self.config.share_encoder_decoder_embeddings:
-            self.decoder.embed_tokens = value  # type: ignore[assignment]
-
-    def _resize_token_embeddings(
-        self, new_num_tokens: int | None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Embedding:
-        """Resizes the source's table and, where it is shared, the target's."""
-        embeddings: nn.Embedding = self._get_resized_embeddings(
-            self.get_input_embeddings(), new_num_tokens, pad_to_multiple_of, mean_resizing
-        )
-        self.set_input_embeddings(embeddings)
-        if self.config.share_encoder_decoder_embeddings:
-            self.config.decoder_vocab_size = embeddings.num_embeddings
-        return embeddings
 
     @can_return_tuple
     @deprecate_kwarg("past_key_values", "5.40.0", new_name="cache")
@@ -792,150 +641,9 @@ class Seq2SeqTransformerModel(Seq2SeqTransformerPreTrainedModel):
         )
 
 
-# Positions projected onto the vocabulary at a time in training.
-_LOSS_CHUNK = 256
-# Factor on float16 gradients of the hidden states, divided out again in the backward pass: where a token is almost
-# certain, what is left is spread over the vocabulary in parts too small for float16.
-_HALF_SCALE = 64.0
-
-
-def _chunk_size(r_drop_alpha: float) -> int:
-    """Returns the number of positions in a chunk: with R-Drop a whole number of twins, at least one pair of them."""
-    return max(_LOSS_CHUNK // 2, 1) * 2 if r_drop_alpha else _LOSS_CHUNK
-
-
-class _ChunkedCrossEntropy(torch.autograd.Function):
-    """Projection and label-smoothed cross-entropy, summed over positions, without ever holding all logits.
-
-    Loss and gradients are formed in one pass over chunks of positions, so that no logits are kept or computed again
-    for the backward pass. R-Drop's divergence is added where it is asked for.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        hidden_states: torch.Tensor,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None,
-        labels: torch.Tensor,
-        label_smoothing: float,
-        r_drop_alpha: float,
-    ) -> torch.Tensor:
-        """Returns the summed loss of `hidden_states` (N, D) against `labels` (N,), none of them -100.
-
-        Where `r_drop_alpha` is not 0, positions 2n and 2n + 1 are twins.
-        """
-        device = hidden_states.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_states.dtype
-        scale = _HALF_SCALE if dtype == torch.float16 else 1.0
-        ctx.input_dtypes = (hidden_states.dtype, weight.dtype)
-        ctx.scale = scale
-        sum_dtype = torch.promote_types(dtype, torch.float32)
-        loss = torch.zeros((), dtype=sum_dtype, device=hidden_states.device)
-        needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        grad_hidden = torch.empty_like(hidden_states, dtype=dtype) if needs_hidden else None
-        grad_weight = torch.zeros_like(weight, dtype=sum_dtype) if needs_weight else None
-        grad_bias = torch.zeros_like(bias, dtype=sum_dtype) if needs_bias and bias is not None else None
-        with torch.autocast(device, enabled=False):
-            projection = weight.to(dtype)
-            chunk_size = _chunk_size(r_drop_alpha)
-            for start in range(0, hidden_states.shape[0], chunk_size):
-                rows = slice(start, start + chunk_size)
-                states = hidden_states[rows].to(dtype)
-                logits = (states @ projection.t()).to(sum_dtype)  # (N, D) -> (N, V)
-                if bias is not None:
-                    logits += bias
-                chunk_loss, grad_logits = _loss_and_gradient(logits, labels[rows], label_smoothing, r_drop_alpha)
-                loss += chunk_loss
-                if grad_bias is not None:
-                    grad_bias += grad_logits.sum(0)
-                if grad_weight is not None and dtype == torch.bfloat16:
-                    grad_weight += grad_logits.to(dtype).t() @ states
-                elif grad_weight is not None:  # in float32 also for float16, in which a chunk's sum could overflow
-                    grad_weight.addmm_(grad_logits.t(), states.to(sum_dtype))
-                if grad_hidden is not None:
-                    grad_hidden[rows] = grad_logits.mul_(scale).to(dtype) @ projection
-        ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
-        return loss
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_loss: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Scales the gradients formed in the forward pass."""
-        grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
-        hidden_dtype, weight_dtype = ctx.input_dtypes
-        return (
-            None
-            if grad_hidden is None
-            else (grad_hidden.to(grad_loss.dtype) * (grad_loss / ctx.scale)).to(hidden_dtype),
-            None if grad_weight is None else (grad_weight * grad_loss).to(weight_dtype),
-            None if grad_bias is None else (grad_bias * grad_loss).to(weight_dtype),
-            None,
-            None,
-            None,
-        )
-
-
-def _loss_and_gradient(
-    logits: torch.Tensor, labels: torch.Tensor, label_smoothing: float, r_drop_alpha: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the summed loss of (N, V) logits and its gradient, which is written over the logits.
-
-    The target distribution is 1 - eps on the label plus eps / V everywhere, so the gradient of the cross-entropy is
-    softmax(logits) - (1 - eps) onehot(label) - eps / V. Where `r_drop_alpha` is not 0, `_add_divergence` adds to both.
-    """
-    num_tokens = logits.shape[-1]
-    logits -= logits.amax(dim=-1, keepdim=True)
-    at_label = logits.gather(-1, labels[:, None])[:, 0]
-    mean = logits.mean(dim=-1) if label_smoothing else at_label
-    twin_difference = logits[0::2] - logits[1::2] if r_drop_alpha else None
-    total = logits.exp_().sum(dim=-1, keepdim=True)
-    loss = (total[:, 0].log() - (1 - label_smoothing) * at_label - label_smoothing * mean).sum()
-    gradient = logits.div_(total)
-    if twin_difference is not None:
-        loss += _add_divergence(gradient, twin_difference, r_drop_alpha)
-    if label_smoothing:
-        gradient -= label_smoothing / num_tokens
-    gradient.scatter_add_(-1, labels[:, None], gradient.new_full((len(labels), 1), label_smoothing - 1))
-    return loss, gradient
-
-
-def _add_divergence(probabilities: torch.Tensor, twin_difference: torch.Tensor, r_drop_alpha: float) -> torch.Tensor:
-    """Returns R-Drop's term for twins, and adds its gradient by the logits to their probabilities.
-
-    The term is alpha (KL(p1 || p2) + KL(p2 || p1)) / 2: Liang et al. (2021), section 2.1, equation 2. Its gradient by
-    the logits of p1 is alpha / 2 times p1 (log(p1 / p2) - KL(p1 || p2)) + p1 - p2. The difference of the logits stands
-    for log(p1 / p2), from which it differs by a constant for each pair of twins: that cancels in both.
-
-    Args:
-        probabilities: Softmax of the logits, shape (2 N, V), rows 2n and 2n + 1 being twins; overwritten.
-        twin_difference: Logits of p1 minus those of p2, shape (N, V); overwritten.
-        r_drop_alpha: The weight alpha of the term.
-
-    Returns:
-        The term, summed over the N pairs of twins.
-    """
-    first, second = probabilities[0::2], probabilities[1::2]
-    first_change, second_change = first * twin_difference, second * twin_difference
-    first_kl = first_change.sum(dim=-1, keepdim=True)  # KL(p1 || p2) plus the constant
-    second_kl = second_change.sum(dim=-1, keepdim=True).neg_()  # KL(p2 || p1) minus the constant
-    difference = torch.sub(first, second, out=twin_difference)
-    first_change.addcmul_(first, first_kl, value=-1).add_(difference)
-    second_change.addcmul_(second, second_kl).add_(difference)
-    first.add_(first_change, alpha=r_drop_alpha / 2)
-    second.sub_(second_change, alpha=r_drop_alpha / 2)
-    return (first_kl + second_kl).sum() * (r_drop_alpha / 2)
-
-
-class _SuppressTokensInPlace(LogitsProcessor):  # type: ignore[misc, unused-ignore]
-    def __init__(self, token_ids: torch.Tensor) -> None:
-        self.token_ids = token_ids
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        return scores.index_fill_(-1, self.token_ids, -torch.inf)
-
-
-class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedModel, GenerationMixin):
+class Seq2SeqTransformerForConditionalGeneration(
+    Seq2SeqTransformerVocabulary, Seq2SeqTransformerPreTrainedModel, Seq2SeqTransformerGenerationMixin
+):
     """The Transformer with its output projection, its loss and `generate()`: Vaswani et al. (2017), figure 1."""
 
     _tp_plan = {"lm_head": "colwise_gather_output"}  # noqa: RUF012
@@ -954,79 +662,8 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
         self.lm_head = nn.Linear(
             config.d_model, self.model.decoder.embed_tokens.num_embeddings, bias=config.lm_head_bias
         )
-        self._set_generation_defaults()
+        self.generation_config.update(**generation_defaults(config))
         self.post_init()
-
-    def _set_generation_defaults(self) -> None:
-        """Beam 4 and penalty 0.6 as in section 6.1; a learned position table ends the output where it ends itself.
-
-        `early_stopping` is False: where it is True a sentence is done with its fourth finished hypothesis, and a sure
-        model's three poor ones are often shorter than the good one, so that they finish first and one of them wins.
-        """
-        config = self.config
-        max_length = 256
-        if config.position_embedding_type == "learned":
-            max_length = min(max_length, config.max_position_embeddings)
-        eos_ids = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
-        suppressed = {config.pad_token_id, config.decoder_start_token_id} - {None, *eos_ids}
-        self.generation_config.update(
-            num_beams=4,
-            length_penalty=0.6,
-            early_stopping=False,
-            max_length=max_length,
-            suppress_tokens=sorted(suppressed),
-        )
-
-    def get_decoder_input_embeddings(self) -> nn.Embedding:
-        """Returns the target's embedding table."""
-        embeddings: nn.Embedding = self.model.decoder.embed_tokens
-        return embeddings
-
-    def _resize_token_embeddings(
-        self, new_num_tokens: int | None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Embedding:
-        """Resizes the source's table and, where it is shared, the target's and the output projection."""
-        embeddings: nn.Embedding = self.model._resize_token_embeddings(
-            new_num_tokens, pad_to_multiple_of, mean_resizing
-        )
-        if self.config.share_encoder_decoder_embeddings:
-            self._resize_lm_head(embeddings.num_embeddings, mean_resizing)
-        return embeddings
-
-    def _resize_lm_head(self, num_tokens: int, mean_resizing: bool) -> None:
-        requires_grad = self.lm_head.weight.requires_grad
-        self.lm_head = self._get_resized_lm_head(self.lm_head, num_tokens, mean_resizing=mean_resizing)
-        self.lm_head.requires_grad_(requires_grad)
-
-    def resize_decoder_token_embeddings(
-        self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Module:
-        """Resizes the target's table and the output projection where the source has a table of its own.
-
-        Args:
-            new_num_tokens: The new number of target tokens; new rows are added, or rows removed, at the end.
-            pad_to_multiple_of: Rounds the number up to a multiple, for tensor cores.
-            mean_resizing: Whether new rows are drawn around the mean of the old ones.
-
-        Returns:
-            The target's embedding table.
-
-        Raises:
-            ValueError: If source and target share one table.
-        """
-        if self.config.share_encoder_decoder_embeddings:
-            raise ValueError(
-                "`resize_decoder_token_embeddings` needs `share_encoder_decoder_embeddings=False`, but it is True. "
-                "Call `resize_token_embeddings`, which resizes the shared table."
-            )
-        embeddings = self._get_resized_embeddings(
-            self.get_decoder_input_embeddings(), new_num_tokens, pad_to_multiple_of, mean_resizing
-        )
-        self.model.decoder.embed_tokens = embeddings
-        self.config.decoder_vocab_size = embeddings.num_embeddings
-        self._resize_lm_head(embeddings.num_embeddings, mean_resizing)
-        self.tie_weights()
-        return embeddings
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Shifts labels (B, T) right by one, start token first, with padding in place of -100."""
@@ -1038,60 +675,6 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
         start = labels.new_full((labels.shape[0], 1), self.config.decoder_start_token_id)
         shifted = torch.cat((start, labels[:, :-1]), dim=-1)
         return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
-
-    def _expand_inputs_for_generation(
-        self, expand_size: int = 1, is_encoder_decoder: bool = False, input_ids: Any = None, **model_kwargs: Any
-    ) -> tuple[Any, dict[str, Any]]:
-        """Repeats the target's rows for the beams of a search, which share the encoder's."""
-        names = ("encoder_outputs", "attention_mask") if is_encoder_decoder else ()
-        shared = {name: model_kwargs.pop(name) for name in names if name in model_kwargs}
-        stock: Any = super()
-        input_ids, model_kwargs = stock._expand_inputs_for_generation(expand_size, False, input_ids, **model_kwargs)
-        return input_ids, model_kwargs | shared
-
-    def _reorder_cache(self, cache: EncoderDecoderCache, beam_idx: Any) -> EncoderDecoderCache:
-        """Lets the beams of a search change places; what they share of the encoder stays."""
-        cache.self_attention_cache.reorder_cache(beam_idx)
-        return cache
-
-    def _beam_search(  # type: ignore[override]  # whose types are narrower
-        self,
-        input_ids: torch.Tensor,
-        logits_processor: Any,
-        stopping_criteria: Any,
-        generation_config: GenerationConfig,
-        **model_kwargs: Any,
-    ) -> Any:
-        """Searches as transformers does, without computing more for sentences whose result is settled."""
-        search: Any = self
-        cache = model_kwargs.get("cache")
-        if (
-            type(self) is Seq2SeqTransformerForConditionalGeneration
-            and isinstance(cache, EncoderDecoderCache)
-            and type(cache.self_attention_cache) is DynamicCache
-            and not _BeamSearchOfUnsettled.OVERRIDDEN & vars(self).keys()  # as PEFT does for prompts
-            and not generation_config.return_dict_in_generate  # which asks for something of all rows
-            and len(set(getattr(self, "hf_device_map", {}).values())) < 2  # else each layer's cache is somewhere else
-        ):
-            # Shares the weights, and holds the state of this search alone: others may go on at the same time.
-            search = copy.copy(self)
-            search.__class__ = _BeamSearchOfUnsettled
-            search.begin(generation_config.num_beams, model_kwargs)
-        stock: Any = super(Seq2SeqTransformerForConditionalGeneration, search)
-        return stock._beam_search(input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs)
-
-    def _get_logits_processor(self, generation_config: GenerationConfig, *args: Any, **kwargs: Any) -> Any:
-        """Bans tokens in place, where transformers' own processor copies all scores at each step."""
-        stock: Any = super()
-        processors = stock._get_logits_processor(generation_config, *args, **kwargs)
-        if generation_config.output_logits:  # these are the very tensors
-            return processors
-        return LogitsProcessorList(
-            _SuppressTokensInPlace(processor.suppress_tokens)
-            if type(processor) is SuppressTokensLogitsProcessor
-            else processor
-            for processor in processors
-        )
 
     def prepare_inputs_for_generation(self, input_ids: torch.Tensor, **kwargs: Any) -> dict[str, Any]:
         """Adds target positions, since a static cache replaces the 2-D mask they are counted by with a 4-D one."""
@@ -1158,7 +741,7 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
                 two copies differ.
         """
         if labels is not None:
-            self._check_labels(labels, r_drop_alpha)
+            check_labels(labels, self.config.decoder_vocab_size or self.config.vocab_size, r_drop_alpha)
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
@@ -1181,7 +764,8 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
         logits = self.lm_head(hidden_states) if wants_logits else None
         loss = None
         if labels is not None:
-            loss = self._loss(hidden_states, logits, labels.to(hidden_states.device), smoothing, r_drop_alpha)
+            labels = labels.to(hidden_states.device)
+            loss = summed_loss(self.lm_head, hidden_states, logits, labels, smoothing, r_drop_alpha)
             count = (labels != -100).sum() if num_items_in_batch is None else num_items_in_batch
             loss = loss / torch.as_tensor(count, device=loss.device).clamp(min=1)
         return Seq2SeqLMOutput(
@@ -1195,166 +779,6 @@ class Seq2SeqTransformerForConditionalGeneration(Seq2SeqTransformerPreTrainedMod
             encoder_hidden_states=outputs.encoder_hidden_states,
             encoder_attentions=outputs.encoder_attentions,
         )
-
-    def _check_labels(self, labels: torch.Tensor, r_drop_alpha: float) -> None:
-        """Raises ValueError if labels cannot be learned from; looks at their values on a CPU alone."""
-        if r_drop_alpha and len(labels) % 2:
-            raise ValueError(
-                f"The number of rows must be even with `r_drop_alpha` ({r_drop_alpha}), but is {len(labels)} instead. "
-                "Repeat every tensor of the batch with `tensor.repeat_interleave(2, dim=0)`."
-            )
-        if labels.device.type != "cpu" or torch.compiler.is_compiling():
-            return
-        vocab_size = self.config.decoder_vocab_size
-        is_foreign = (labels >= vocab_size) | ((labels < 0) & (labels != -100))  # type: ignore[operator]
-        if is_foreign.any():
-            raise ValueError(
-                f"`labels` must be at least 0 and below the target vocabulary's size ({vocab_size}), or -100, but one "
-                f"is {int(labels[is_foreign][0])} instead. Use the tokenizer that the model was made for."
-            )
-        if r_drop_alpha and not torch.equal(labels[0::2], labels[1::2]):
-            raise ValueError(
-                "`labels` must be equal in rows 2i and 2i + 1 with `r_drop_alpha`, but differ. Repeat every tensor of "
-                "the batch with `tensor.repeat_interleave(2, dim=0)`."
-            )
-
-    def _loss(
-        self,
-        hidden_states: torch.Tensor,
-        logits: torch.Tensor | None,
-        labels: torch.Tensor,
-        label_smoothing: float,
-        r_drop_alpha: float,
-    ) -> torch.Tensor:
-        """Sums the loss over labels that are not -100: from (B, T, V) logits, or in chunks without them."""
-        if r_drop_alpha:  # the two copies of a position side by side: (B, T, ...) -> (B / 2, T, 2, ...)
-            hidden_states, labels = (x.unflatten(0, (-1, 2)).transpose(1, 2) for x in (hidden_states, labels))
-            logits = None if logits is None else logits.unflatten(0, (-1, 2)).transpose(1, 2)
-        if logits is not None:
-            return _sum_loss(logits.flatten(0, -2), labels.flatten(), label_smoothing, r_drop_alpha)
-        is_target = labels != -100
-        states, targets = hidden_states[is_target], labels[is_target]  # (B, T, D) -> (N, D)
-        if self._lm_head_is_plain():
-            loss: torch.Tensor = _ChunkedCrossEntropy.apply(
-                states, self.lm_head.weight, self.lm_head.bias, targets, label_smoothing, r_drop_alpha
-            )
-            return loss
-        chunk_size = _chunk_size(r_drop_alpha)
-        # Where no label is left, there is one empty chunk, so that the loss has a gradient.
-        chunk_losses = [
-            checkpoint(
-                lambda x, y: _sum_loss(self.lm_head(x), y, label_smoothing, r_drop_alpha),
-                chunk,
-                chunk_targets,
-                use_reentrant=False,
-            )
-            for chunk, chunk_targets in zip(states.split(chunk_size), targets.split(chunk_size), strict=True)
-        ]
-        return torch.stack(chunk_losses).sum()
-
-    def _lm_head_is_plain(self) -> bool:
-        """Whether the head's weight can be used directly: no adapter, no sharding, no hook of accelerate's."""
-        head = self.lm_head
-        hooks = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks)
-        is_linear = type(head) is nn.Linear and type(head.weight) is nn.Parameter
-        return is_linear and not any(hooks) and not hasattr(head, "_hf_hook")
-
-
-def _sum_loss(logits: torch.Tensor, labels: torch.Tensor, label_smoothing: float, r_drop_alpha: float) -> torch.Tensor:
-    """Returns the loss of (N, V) logits, in float32 or wider, summed over labels but -100.
-
-    It is the label-smoothed cross-entropy and, where `r_drop_alpha` is not 0 and rows 2n and 2n + 1 are twins,
-    R-Drop's term: KL(p1 || p2) + KL(p2 || p1) is the sum of (p1 - p2) log(p1 / p2) over the vocabulary.
-    """
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    loss = nn.functional.cross_entropy(
-        logits, labels, ignore_index=-100, reduction="sum", label_smoothing=label_smoothing
-    )
-    if r_drop_alpha:
-        first, second = logits.log_softmax(dim=-1).unflatten(0, (-1, 2)).unbind(dim=1)
-        divergence = ((first.exp() - second.exp()) * (first - second)).sum(dim=-1)
-        loss = loss + r_drop_alpha / 2 * divergence.masked_fill(labels[0::2] == -100, 0).sum()
-    return loss
-
-
-class _BeamSearchOfUnsettled(Seq2SeqTransformerForConditionalGeneration):
-    """A model during one beam search: the decoder gets the beams of those sentences alone whose result can change.
-
-    In transformers' search a sentence is settled once no open beam can become better than its finished ones, and never
-    unsettled again; its rows go on until the whole batch is settled, without effect. Here they leave the cache, and
-    their logits are zeros.
-    """
-
-    OVERRIDDEN = frozenset(
-        (
-            "_check_early_stop_heuristic",
-            "_reorder_cache",
-            "_update_model_kwargs_for_generation",
-            "prepare_inputs_for_generation",
-        )
-    )
-
-    def begin(self, num_beams: int, model_kwargs: dict[str, Any]) -> None:
-        """Starts with all sentences."""
-        self._num_beams = num_beams
-        self._encoder_states = model_kwargs["encoder_outputs"][0]
-        self._encoder_mask = model_kwargs.get("attention_mask")
-        self._sentences = torch.arange(len(self._encoder_states), device=self._encoder_states.device)
-        self._can_change = torch.ones_like(self._sentences, dtype=torch.bool)
-
-    def _rows(self) -> torch.Tensor:
-        """Returns the numbers of the rows in the cache, among those of all sentences."""
-        beams = torch.arange(self._num_beams, device=self._sentences.device)
-        return (self._sentences[:, None] * self._num_beams + beams).flatten()
-
-    def _check_early_stop_heuristic(  # type: ignore[override]  # a static method there
-        self, *args: Any, **kwargs: Any
-    ) -> torch.Tensor:
-        """Notes down which sentences can still change."""
-        stock: Any = Seq2SeqTransformerForConditionalGeneration
-        can_change: torch.Tensor = stock._check_early_stop_heuristic(*args, **kwargs)
-        self._can_change = can_change[:, 0]
-        return can_change
-
-    def _reorder_cache(self, cache: EncoderDecoderCache, beam_idx: Any) -> EncoderDecoderCache:
-        """Lets beams change places, and those of settled sentences go."""
-        kept = self._can_change[self._sentences].nonzero()[:, 0]  # places among the sentences in the cache
-        sentences = self._sentences[kept]
-        beams = beam_idx.view(-1, self._num_beams)[sentences] - sentences[:, None] * self._num_beams
-        super()._reorder_cache(cache, (kept[:, None] * self._num_beams + beams).flatten())
-        if len(kept) < len(self._sentences):
-            layers: Any = cache.cross_attention_cache.layers
-            for layer in layers:
-                layer.keys, layer.values = layer.keys[kept], layer.values[kept]
-            self._encoder_states = self._encoder_states[kept]
-            self._encoder_mask = None if self._encoder_mask is None else self._encoder_mask[kept]
-        self._sentences = sentences
-        return cache
-
-    def prepare_inputs_for_generation(self, input_ids: torch.Tensor, **kwargs: Any) -> dict[str, Any]:
-        """Takes the rows that are in the cache."""
-        rows = self._rows()
-        shared = {
-            "encoder_outputs": BaseModelOutput(last_hidden_state=self._encoder_states),
-            "attention_mask": self._encoder_mask,
-        }
-        of_rows = {
-            name: value[rows]
-            for name, value in kwargs.items()
-            if name not in shared and isinstance(value, torch.Tensor) and len(value) == len(input_ids)
-        }
-        return super().prepare_inputs_for_generation(input_ids[rows], **(kwargs | shared | of_rows))
-
-    def _update_model_kwargs_for_generation(self, outputs: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Puts the logits back in the rows of all sentences."""
-        if len(self._sentences) < len(self._can_change):
-            num_rows = len(self._can_change) * self._num_beams
-            logits = outputs.logits.new_zeros((num_rows, *outputs.logits.shape[1:]))
-            logits[self._rows()] = outputs.logits
-            outputs.logits = logits
-        stock: Any = super()
-        model_kwargs: dict[str, Any] = stock._update_model_kwargs_for_generation(outputs, *args, **kwargs)
-        return model_kwargs
 
 
 __all__ = [

@@ -7,7 +7,8 @@ import torch
 
 from hf_seq2seq.data import TokenBudgetBatchSampler
 from hf_seq2seq.data.lengths import side_lengths
-from hf_seq2seq.model.modeling_seq2seq_transformer import _LOSS_CHUNK, Seq2SeqTransformerForConditionalGeneration
+from hf_seq2seq.model.loss_seq2seq_transformer import LOSS_CHUNK
+from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 
 from .arguments import Seq2SeqTransformerTrainingArguments
 
@@ -89,5 +90,5 @@ def estimate_memory(
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         twin.model(ids, decoder_input_ids=ids, use_cache=False)
     vocab_size, d_model = model.lm_head.weight.shape
-    loss = 4 * (2 * min(_LOSS_CHUNK, rows * length) * vocab_size + vocab_size * d_model + rows * length * d_model)
+    loss = 4 * (2 * min(LOSS_CHUNK, rows * length) * vocab_size + vocab_size * d_model + rows * length * d_model)
     return int(5 * 4 * model.num_parameters() + sum(storage.nbytes() for storage in kept) + loss)

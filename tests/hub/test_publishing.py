@@ -24,7 +24,8 @@ from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration, Seq2SeqTransf
 from hf_seq2seq.hub import CardFacts, prepare_trainer, save_for_hub
 
 
-CODE = {"configuration_seq2seq_transformer.py", "modeling_seq2seq_transformer.py"}
+KINDS = ("configuration", "dropout", "generation", "loss", "modeling", "publishing", "vocabulary")
+CODE = {f"{kind}_seq2seq_transformer.py" for kind in KINDS}
 PUBLISHED = CODE | {
     *("README.md", "config.json", "generation_config.json", "model.safetensors"),
     *("tokenizer.json", "tokenizer_config.json"),

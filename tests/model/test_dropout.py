@@ -4,7 +4,7 @@ import pytest
 import torch
 from reference.tiny_models import tiny_model
 
-from hf_seq2seq.model.modeling_seq2seq_transformer import dropout
+from hf_seq2seq.model.dropout_seq2seq_transformer import dropout
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])

@@ -1,10 +1,10 @@
 """`generate()` finds what plain search over the model's probabilities finds, in every mode and with every cache."""
 
 import functools
+import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from reference.tiny_models import pad, random_sentences, tiny_model
 from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM, LogitsProcessor, LogitsProcessorList
 from transformers.generation.streamers import BaseStreamer
+from transformers.generation.utils import GenerationMixin
 
 import hf_seq2seq  # noqa: F401  (registers the model with the Auto classes)
 from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration
@@ -564,14 +565,17 @@ def test_raw_logits_are_those_before_tokens_are_banned(mode: dict[str, Any]) -> 
 
 
 class StockSearch(Seq2SeqTransformerForConditionalGeneration):
-    """A model of another class, which computes all rows to the end as transformers does."""
+    """A model that computes all rows to the end, as transformers does."""
+
+    _beam_search = GenerationMixin._beam_search
 
 
-def with_stock_search(model: Seq2SeqTransformerForConditionalGeneration) -> StockSearch:
-    stock: Any = StockSearch(model.config).eval()
-    stock.load_state_dict(model.state_dict())
-    stock.generation_config = model.generation_config
-    return stock  # type: ignore[no-any-return]
+def as_class(
+    chosen: type[Seq2SeqTransformerForConditionalGeneration], model: Seq2SeqTransformerForConditionalGeneration
+) -> Any:
+    other: Any = chosen(model.config).eval()
+    other.load_state_dict(model.state_dict())
+    return other
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -591,7 +595,7 @@ def with_stock_search(model: Seq2SeqTransformerForConditionalGeneration) -> Stoc
 )
 def test_sentences_that_are_settled_leave_the_decoder_without_an_effect(seed: int, options: dict[str, Any]) -> None:
     model = ending_model(seed)
-    stock = with_stock_search(model)
+    stock = as_class(StockSearch, model)
     inputs = inputs_of(random_sentences((7, 2, 5, 1, 9, 3), seed=seed))
     settings = BEAM | {"max_new_tokens": 20} | options
     torch.manual_seed(0)
@@ -604,36 +608,81 @@ def test_settled_sentences_with_prefixes_of_unequal_length_leave_too() -> None:
     model = ending_model()
     prefixes, mask = pad([[1], [1, 8, 9], [1, 5]], side="left")
     options = BEAM | {"decoder_input_ids": prefixes, "decoder_attention_mask": mask, "max_new_tokens": 20}
-    expected = with_stock_search(model).generate(**inputs_of(), **options)
+    expected = as_class(StockSearch, model).generate(**inputs_of(), **options)
     assert model.generate(**inputs_of(), **options).equal(expected)
 
 
-def rows_of_each_step(model: Seq2SeqTransformerForConditionalGeneration, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+MANY = inputs_of(random_sentences((7, 2, 5, 1, 9, 3)))
+
+
+def rows_of_each_step(model: Seq2SeqTransformerForConditionalGeneration, **options: Any) -> list[int]:
     """How many rows the decoder gets at each step of a beam search for six sentences."""
-    rows = []
-    forward = model.model.decoder.forward
-
-    def count(*args: Any, **kwargs: Any) -> Any:
-        rows.append(len(kwargs["input_ids"]))
-        return forward(*args, **kwargs)
-
-    monkeypatch.setattr(model.model.decoder, "forward", count)
-    model.generate(**inputs_of(random_sentences((7, 2, 5, 1, 9, 3))), **BEAM | {"max_new_tokens": 40})
+    rows: list[int] = []
+    layer: Any = model.model.decoder.layers[0]
+    handle = layer.register_forward_pre_hook(lambda _, args: rows.append(len(args[0])))
+    model.generate(**MANY, **BEAM | {"max_new_tokens": 40} | options)
+    handle.remove()
     return rows
 
 
-def test_the_decoder_gets_fewer_rows_as_sentences_are_settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = rows_of_each_step(ending_model(), monkeypatch)
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_the_decoder_gets_fewer_rows_as_sentences_are_settled(use_cache: bool) -> None:
+    model = ending_model()
+    rows = rows_of_each_step(model, use_cache=use_cache)
     assert rows[0] == 6 * 4
     assert rows == sorted(rows, reverse=True)
     assert rows[-1] < rows[0]
+    assert rows_of_each_step(as_class(StockSearch, model), use_cache=use_cache) == [6 * 4] * len(rows)
 
 
-def test_nothing_leaves_the_caches_of_a_model_that_is_spread_over_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+class OfAUser(Seq2SeqTransformerForConditionalGeneration):
+    """A subclass, which sees what the search hands to the model."""
+
+    num_rows: int = 0
+
+    def prepare_inputs_for_generation(self, input_ids: Tensor, **kwargs: Any) -> dict[str, Any]:
+        self.num_rows += len(input_ids)
+        return super().prepare_inputs_for_generation(input_ids, **kwargs)
+
+
+def test_a_subclass_finds_the_same_with_as_few_rows() -> None:
     model = ending_model()
-    model.hf_device_map = {"model.encoder": 0, "model.decoder": 1, "lm_head": 1}  # type: ignore[assignment]
-    rows = rows_of_each_step(model, monkeypatch)
-    assert set(rows) == {6 * 4}
+    mine = as_class(OfAUser, model)
+    rows = rows_of_each_step(mine)
+    assert rows == rows_of_each_step(model)
+    assert mine.num_rows == sum(rows)
+    assert mine.generate(**MANY, **BEAM).equal(as_class(StockSearch, model).generate(**MANY, **BEAM))
+
+
+def test_a_model_with_the_hooks_of_a_device_map_finds_the_same_with_as_few_rows() -> None:
+    from accelerate import cpu_offload
+
+    model = ending_model()
+    expected, rows = model.generate(**MANY, **BEAM), rows_of_each_step(model)
+    cpu_offload(model, execution_device=torch.device("cpu"))
+    assert rows_of_each_step(model) == rows
+    assert model.generate(**MANY, **BEAM).equal(expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"return_dict_in_generate": True}, "`return_dict_in_generate` asks for what each row gives"),
+        ({"cache_implementation": "static"}, "rows can leave a dynamic cache alone"),
+        ({}, "a hook on a part of the model"),
+    ],
+)
+def test_why_all_rows_are_computed_is_told_once(
+    options: dict[str, Any], reason: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("hf_seq2seq"), "propagate", True)
+    logging.Logger.warning_once.cache_clear()  # type: ignore[attr-defined]
+    model = ending_model()
+    if not options:
+        model.lm_head.register_forward_pre_hook(lambda module, args, kwargs: None, with_kwargs=True)
+    for _ in range(2):
+        assert set(rows_of_each_step(model, **options)) == {6 * 4}
+    assert caplog.text.count(f"until the last one is done: {reason}") == 1
 
 
 def test_searches_at_the_same_time_do_not_mix() -> None:
@@ -660,15 +709,6 @@ def test_a_method_of_the_instance_is_obeyed_in_beam_search() -> None:
     model.prepare_inputs_for_generation = patched  # type: ignore[method-assign]
     assert model.generate(**inputs, **BEAM).equal(expected)
     assert calls
-
-
-def test_the_methods_of_a_search_are_those_that_are_looked_for() -> None:
-    from hf_seq2seq.model.modeling_seq2seq_transformer import _BeamSearchOfUnsettled as Search
-
-    functions = {name for name, value in vars(Search).items() if isinstance(value, FunctionType)}
-    assert {
-        name for name in functions if hasattr(Seq2SeqTransformerForConditionalGeneration, name)
-    } == Search.OVERRIDDEN
 
 
 def test_target_rows_that_do_not_belong_to_source_rows_are_refused() -> None:

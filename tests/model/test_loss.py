@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.trainer_pt_utils import LabelSmoother
 
 from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration
-from hf_seq2seq.model import modeling_seq2seq_transformer
+from hf_seq2seq.model import loss_seq2seq_transformer
 
 
 Model = Seq2SeqTransformerForConditionalGeneration
@@ -61,7 +61,7 @@ def assert_same_loss(actual: Tensor, expected: Tensor) -> None:
 
 
 def set_chunk(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(modeling_seq2seq_transformer, "_LOSS_CHUNK", size)
+    monkeypatch.setattr(loss_seq2seq_transformer, "LOSS_CHUNK", size)
 
 
 # Value and gradients
@@ -309,7 +309,7 @@ def test_the_gradients_of_r_drop_are_its_slopes(smoothing: float, monkeypatch: p
     sizes = ((10, 4), (6, 4), (6,))
     inputs = [torch.randn(size, generator=generator, dtype=torch.float64).requires_grad_() for size in sizes]
     labels = torch.tensor([1, 4, 0, 5, 2]).repeat_interleave(2)
-    loss = modeling_seq2seq_transformer._ChunkedCrossEntropy.apply
+    loss = loss_seq2seq_transformer._ChunkedCrossEntropy.apply
     assert torch.autograd.gradcheck(lambda *values: loss(*values, labels, smoothing, 1.5), inputs)  # type: ignore[no-untyped-call, unused-ignore]
 
 

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForSeq2SeqLM, GenerationConfig, PreTrainedModel
-from transformers.dynamic_module_utils import get_imports, get_relative_imports
+from transformers.dynamic_module_utils import get_imports, get_relative_import_files, get_relative_imports
 
 import hf_seq2seq
 from hf_seq2seq import (
@@ -215,8 +215,7 @@ def test_every_class_of_the_modeling_file_is_among_those() -> None:
     with_forward = {
         value for value in classes if issubclass(value, PreTrainedModel) and value.forward is not nn.Module.forward
     }
-    # What a model is during a search is never saved.
-    assert with_forward - {modeling_seq2seq_transformer._BeamSearchOfUnsettled} == set(STACKS.values())
+    assert with_forward == set(STACKS.values())
 
 
 def test_base_and_head_models_load_from_each_others_folders(tmp_path: Path) -> None:
@@ -407,13 +406,23 @@ def assert_reported(report: dict[str, Any], model: Model, tokenizer: Any) -> Non
     assert report["token_ids"] == tokenizer(["one two", "two"]).input_ids
 
 
-@pytest.mark.parametrize("name", ["configuration_seq2seq_transformer", "modeling_seq2seq_transformer"])
-def test_code_that_travels_with_a_model_needs_its_own_kind_and_transformers_alone(name: str) -> None:
+CODE = {
+    path.stem: path for path in Path(modeling_seq2seq_transformer.__file__).parent.glob("*_seq2seq_transformer.py")
+}
+
+
+@pytest.mark.parametrize("path", CODE.values(), ids=CODE)
+def test_code_that_travels_with_a_model_needs_its_own_kind_and_transformers_alone(path: Path) -> None:
     """https://github.com/huggingface/transformers/issues/29714; what transformers' own finders of imports read."""
-    path = Path(modeling_seq2seq_transformer.__file__).with_name(name + ".py")
-    assert set(get_relative_imports(path)) <= {"configuration_seq2seq_transformer"}
+    assert set(get_relative_imports(path)) <= CODE.keys()
     assert set(get_imports(path)) - sys.stdlib_module_names <= {"torch", "transformers", "huggingface_hub"}
     assert "__future__" not in get_imports(path)  # annotations as strings would hide the config's class
+
+
+def test_the_code_that_travels_is_what_the_modeling_file_imports() -> None:
+    """The package copies all files of these names; transformers takes from a folder those that it finds imported."""
+    found = {Path(path).stem for path in get_relative_import_files(modeling_seq2seq_transformer.__file__)}
+    assert found | {"modeling_seq2seq_transformer"} == CODE.keys()
 
 
 def test_a_fresh_process_that_imports_the_package_loads_model_and_tokenizer(tmp_path: Path) -> None:
@@ -444,9 +453,8 @@ def test_a_fresh_process_without_the_package_loads_model_and_tokenizer_with_the_
     model.config.auto_map = {"AutoModel": "modeling_seq2seq_transformer.Seq2SeqTransformerModel"}
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    sources = Path(modeling_seq2seq_transformer.__file__).parent
-    for name in ("configuration_seq2seq_transformer.py", "modeling_seq2seq_transformer.py"):
-        assert (tmp_path / name).read_text() == (sources / name).read_text()
+    for path in CODE.values():
+        assert (tmp_path / path.name).read_text() == path.read_text()
     report = report_of_a_fresh_process(
         tmp_path, "import sys; sys.modules['hf_seq2seq'] = None", trust_remote_code=True
     )

@@ -1,0 +1,219 @@
+# Copyright 2026 The hf_seq2seq authors. Licensed under the Apache License, Version 2.0.
+"""What `generate()` does otherwise than for other models of transformers: its defaults, and a leaner beam search.
+
+Beams share the encoder's output of their source, and a sentence whose result is settled is not computed any further.
+The results are those of transformers' own search. This file travels with published checkpoints.
+
+Shapes: a search has one row for each beam of each sentence, those of one sentence being neighbours.
+"""
+
+from typing import Any
+
+import torch
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache
+from transformers.generation.configuration_utils import GenerationConfig
+from transformers.generation.logits_process import LogitsProcessor, LogitsProcessorList, SuppressTokensLogitsProcessor
+from transformers.generation.utils import GenerationMixin
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.modeling_utils import PreTrainedModel
+from transformers.utils import logging
+
+from .configuration_seq2seq_transformer import Seq2SeqTransformerConfig
+
+
+logger = logging.get_logger(__name__)
+
+
+def generation_defaults(config: Seq2SeqTransformerConfig) -> dict[str, Any]:
+    """Returns what a new model's `generation_config` says: beam 4 and length penalty 0.6 (section 6.1), and a limit.
+
+    An output has at most 256 tokens, and no more than a learned position table has positions. `early_stopping` is
+    False: with True a sentence is done with its fourth finished hypothesis, and a sure model's three poor ones are
+    often shorter than the good one, so that they finish first and one of them wins.
+    """
+    is_learned = config.position_embedding_type == "learned"
+    eos_ids = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
+    return {
+        "num_beams": 4,
+        "length_penalty": 0.6,
+        "early_stopping": False,
+        "max_length": min(256, config.max_position_embeddings) if is_learned else 256,
+        "suppress_tokens": sorted({config.pad_token_id, config.decoder_start_token_id} - {None, *eos_ids}),
+    }
+
+
+class Seq2SeqTransformerGenerationMixin(GenerationMixin):
+    """`generate()` for a model with an encoder, a decoder and an output projection."""
+
+    def _expand_inputs_for_generation(
+        self, expand_size: int = 1, is_encoder_decoder: bool = False, input_ids: Any = None, **model_kwargs: Any
+    ) -> tuple[Any, dict[str, Any]]:
+        """Repeats the target's rows for the beams of a search, which share the encoder's unless a hook counts rows."""
+        is_shared = is_encoder_decoder and not self._has_hooks_with_arguments()
+        names = ("encoder_outputs", "attention_mask") if is_shared else ()
+        shared = {name: model_kwargs.pop(name) for name in names if name in model_kwargs}
+        stock: Any = super()
+        input_ids, model_kwargs = stock._expand_inputs_for_generation(
+            expand_size, is_encoder_decoder and not is_shared, input_ids, **model_kwargs
+        )
+        return input_ids, model_kwargs | shared
+
+    def _reorder_cache(self, cache: EncoderDecoderCache, beam_idx: torch.Tensor) -> EncoderDecoderCache:
+        """Lets the beams of a search change places; what they share of the encoder stays."""
+        cache.self_attention_cache.reorder_cache(beam_idx)  # type: ignore[arg-type]
+        return cache
+
+    def _beam_search(  # type: ignore[override]  # whose types are narrower
+        self,
+        input_ids: torch.Tensor,
+        logits_processor: Any,
+        stopping_criteria: Any,
+        generation_config: GenerationConfig,
+        **model_kwargs: Any,
+    ) -> Any:
+        """Searches as transformers does, without computing more for sentences whose result is settled."""
+        arguments: Any = (input_ids, logits_processor, stopping_criteria, generation_config)
+        reason = self._why_no_row_may_leave(generation_config, model_kwargs)
+        if reason is not None:
+            logger.warning_once(f"Beam search computes all sentences of a batch until the last one is done: {reason}.")
+            stock: Any = super()
+            return stock._beam_search(*arguments, **model_kwargs)
+        search: Any = _BeamSearch(self, input_ids, generation_config.num_beams, model_kwargs)
+        return GenerationMixin._beam_search(search, *arguments, **model_kwargs)
+
+    def _why_no_row_may_leave(self, generation_config: GenerationConfig, model_kwargs: dict[str, Any]) -> str | None:
+        """Returns why transformers' own search is needed, or None where it is not."""
+        if generation_config.return_dict_in_generate:
+            return "`return_dict_in_generate` asks for what each row gives"
+        cache = model_kwargs.get("cache")
+        if cache is not None and not (
+            isinstance(cache, EncoderDecoderCache)
+            and type(cache.self_attention_cache) is type(cache.cross_attention_cache) is DynamicCache
+        ):
+            return "rows can leave a dynamic cache alone"
+        if self._has_hooks_with_arguments():
+            return "a hook on a part of the model, such as PEFT's for batches of several adapters, may count its rows"
+        return None
+
+    def _has_hooks_with_arguments(self) -> bool:
+        """Returns whether a hook could give each row something of its own, as PEFT's give each row its adapter.
+
+        Those of torch's FSDP, which stand on layers and models, do not.
+        """
+        model: Any = self
+        return any(
+            module._forward_pre_hooks_with_kwargs
+            for module in model.modules()
+            if not isinstance(module, GradientCheckpointingLayer | PreTrainedModel)
+        )
+
+    def _get_logits_processor(self, generation_config: GenerationConfig, *args: Any, **kwargs: Any) -> Any:
+        """Bans tokens in place, where transformers' own processor copies all scores at each step."""
+        stock: Any = super()
+        processors = stock._get_logits_processor(generation_config, *args, **kwargs)
+        if generation_config.output_logits:  # these are the very tensors
+            return processors
+        return LogitsProcessorList(
+            _SuppressTokensInPlace(processor.suppress_tokens)
+            if type(processor) is SuppressTokensLogitsProcessor
+            else processor
+            for processor in processors
+        )
+
+
+class _SuppressTokensInPlace(LogitsProcessor):  # type: ignore[misc, unused-ignore]
+    def __init__(self, token_ids: torch.Tensor) -> None:
+        self.token_ids = token_ids
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return scores.index_fill_(-1, self.token_ids, -torch.inf)
+
+
+class _BeamSearch:
+    """Stands in for a model in transformers' beam search, and gives it the rows of unsettled sentences alone.
+
+    In transformers' search a sentence is settled once no open beam can become better than its finished ones. Its rows
+    are computed until the whole batch is settled, without an effect. Here they leave before the next step: the decoder
+    and the cache get fewer rows, and the search gets zeros in place of the logits that are missing.
+
+    The state of a search is this object's, and all that it does not define is the model's. Several searches can use
+    one model at the same time.
+
+    Args:
+        model: The model.
+        input_ids: What the search starts from, shape (rows, T).
+        num_beams: Beams of a sentence.
+        model_kwargs: What `generate` gives the model beside, with the encoder's output, one row for each sentence.
+    """
+
+    def __init__(
+        self, model: Seq2SeqTransformerGenerationMixin, input_ids: torch.Tensor, num_beams: int, model_kwargs: Any
+    ) -> None:
+        self._model: Any = model
+        self._beams = torch.arange(num_beams, device=input_ids.device)
+        self._sentences = torch.arange(len(input_ids) // num_beams, device=input_ids.device)  # that have rows
+        self._can_change = torch.ones_like(self._sentences, dtype=torch.bool)  # of all sentences
+        self._new_places: torch.Tensor | None = None  # of all rows
+        self._encoder_states = model_kwargs["encoder_outputs"][0]
+        self._encoder_mask = model_kwargs.get("attention_mask")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def __call__(self, **model_inputs: Any) -> Any:
+        """Calls the model, and puts its logits in the rows of all sentences."""
+        outputs = self._model(**model_inputs)
+        if len(self._sentences) < len(self._can_change):
+            num_rows = len(self._can_change) * len(self._beams)
+            logits = outputs.logits.new_zeros((num_rows, *outputs.logits.shape[1:]))
+            outputs.logits = logits.index_copy_(0, self._rows(self._sentences).to(logits.device), outputs.logits)
+        return outputs
+
+    def prepare_inputs_for_generation(self, input_ids: torch.Tensor, **kwargs: Any) -> Any:
+        """Returns the model's inputs for the rows of sentences that can still change."""
+        self._let_settled_sentences_leave(kwargs.get("cache"))
+        rows = self._rows(self._sentences)
+        of_rows = {
+            name: value.index_select(0, rows.to(value.device))
+            for name, value in kwargs.items()
+            if isinstance(value, torch.Tensor) and len(value) == len(input_ids) and name != "attention_mask"
+        }
+        of_sentences = {
+            "encoder_outputs": BaseModelOutput(last_hidden_state=self._encoder_states),
+            "attention_mask": self._encoder_mask,
+        }
+        return self._model.prepare_inputs_for_generation(input_ids[rows], **(kwargs | of_rows | of_sentences))
+
+    def _let_settled_sentences_leave(self, cache: EncoderDecoderCache | None) -> None:
+        """Keeps the rows of unsettled sentences, each in its new place, in the cache and in the encoder's output."""
+        kept = self._can_change[self._sentences].nonzero()[:, 0]  # places among the sentences that have rows
+        if not len(kept):  # all are settled, and this process computes on since others, with shards, are not done
+            return
+        sentences = self._sentences[kept]
+        if cache is not None and self._new_places is not None:
+            beams = self._new_places.view(-1, len(self._beams))[sentences] - sentences[:, None] * len(self._beams)
+            self._model._reorder_cache(cache, self._rows(kept, beams))
+            self._new_places = None
+        if len(kept) < len(self._sentences):
+            if cache is not None:
+                cache.cross_attention_cache.reorder_cache(kept)  # type: ignore[arg-type]
+            self._encoder_states = self._encoder_states.index_select(0, kept.to(self._encoder_states.device))
+            if self._encoder_mask is not None:
+                self._encoder_mask = self._encoder_mask.index_select(0, kept.to(self._encoder_mask.device))
+        self._sentences = sentences
+
+    def _rows(self, sentences: torch.Tensor, beams: torch.Tensor | None = None) -> torch.Tensor:
+        """Returns the numbers of the rows of sentences: of all their beams, or of the `beams` (sentences, beams)."""
+        return (sentences[:, None] * len(self._beams) + (self._beams if beams is None else beams)).flatten()
+
+    def _reorder_cache(self, cache: EncoderDecoderCache, beam_idx: torch.Tensor) -> EncoderDecoderCache:
+        """Notes down which row takes which place in the next step."""
+        self._new_places = beam_idx
+        return cache
+
+    def _check_early_stop_heuristic(self, **kwargs: Any) -> torch.Tensor:
+        """Notes down which sentences can still change."""
+        can_change: torch.Tensor = self._model._check_early_stop_heuristic(**kwargs)
+        self._can_change = can_change[:, 0]
+        return can_change
