@@ -114,7 +114,7 @@ def _embeddings(model: Model, tokenizer: PreTrainedTokenizerBase, side: Side) ->
     """Returns the table of embeddings, shape (V, D), up to the last row that belongs to a token."""
     check_side(side)
     table = model.get_input_embeddings() if side == "source" else model.get_decoder_input_embeddings()
-    weight: Tensor = table.weight  # type: ignore[assignment]
+    weight: Tensor = table.weight
     return weight.detach()[: 1 + max(vocabulary(tokenizer, side).values())].cpu().double()
 
 

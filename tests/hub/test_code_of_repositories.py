@@ -1,4 +1,4 @@
-"""Repositories keep loading: those with the code of today, those that are older than its split, and pinned ones."""
+"""Repositories keep loading where the package is not: today's, those older than the split of the code, pinned ones."""
 
 import json
 import re
@@ -9,7 +9,7 @@ import pytest
 import torch
 from hub.fresh_process import run_python
 from hub.server import LocalHub
-from hub.test_publishing import CODE, LOAD_AND_REPORT, assert_loaded, names
+from hub.test_publishing import CODE, names
 from reference.tiny_models import tiny_model
 from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerFast
 
@@ -18,10 +18,21 @@ from hf_seq2seq.hub import push, save_for_hub
 
 REPO = "tester/letters"
 TWO_FILES = {"configuration_seq2seq_transformer.py", "modeling_seq2seq_transformer.py"}
-REPORT_CODE = """
-import sys
+IDS = torch.tensor([[5, 6, 2]])
+LOAD = """
+import json, sys
 from pathlib import Path
-print("code:", *sorted(path.name for path in Path(sys.modules[type(model).__module__].__file__).parent.glob("*_*.py")))
+import torch
+from transformers import AutoModelForSeq2SeqLM
+found = []
+for name, revision, saved in json.loads(sys.argv[1]):
+    model = AutoModelForSeq2SeqLM.from_pretrained(name, revision=revision, trust_remote_code=True)
+    folder = Path(sys.modules[type(model).__module__].__file__).parent
+    code = [path.name for path in folder.glob("*_seq2seq_transformer.py")]
+    found.append((code, model.generate(torch.tensor([[5, 6, 2]])).tolist()))
+    if saved:
+        model.save_pretrained(saved)
+print(json.dumps(found))
 """
 
 
@@ -31,69 +42,56 @@ def model(letter_tokenizer: PreTrainedTokenizerFast) -> Any:
 
 
 @pytest.fixture
-def folder(model: Any, letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> Path:
-    save_for_hub(model, letter_tokenizer, tmp_path / "published")
-    return tmp_path / "published"
+def new(model: Any, letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> Path:
+    save_for_hub(model, letter_tokenizer, tmp_path / "new")
+    return tmp_path / "new"
 
 
 @pytest.fixture
-def old_folder(model: Any, letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> Path:
-    """As it was published before the modeling file was split: what that imports now stands in it."""
+def old(model: Any, letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> Path:
+    """A folder as it was when the code had two files: what the modeling file imports stands in it."""
     folder = tmp_path / "old"
     save_for_hub(model, letter_tokenizer, folder)
+
+    def inlined(statement: re.Match[str]) -> str:
+        path = folder / f"{statement[1]}.py"
+        return statement[0] if path.name in TWO_FILES else path.read_text()
+
     modeling = folder / "modeling_seq2seq_transformer.py"
-
-    def inlined(match: re.Match[str]) -> str:
-        path = folder / f"{match[1]}.py"
-        return match[0] if path.name in TWO_FILES else path.read_text()
-
-    statement = re.compile(r"^from \.(\w+) import (?:\([^)]*\)|.*)\n", flags=re.MULTILINE)
-    modeling.write_text(statement.sub(inlined, modeling.read_text()))
+    whole = re.sub(r"^from \.(\w+) import (?:\([^)]*\)|.*)\n", inlined, modeling.read_text(), flags=re.MULTILINE)
+    modeling.write_text(whole)
     for name in CODE - TWO_FILES:
         (folder / name).unlink()
     return folder
 
 
-def test_an_old_folder_loads_where_the_package_is_not_and_is_saved_as_it_was(
-    old_folder: Path,
-    model: Any,
-    letter_tokenizer: PreTrainedTokenizerFast,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def load(*wanted: tuple[str, str | None, str | None]) -> list[set[str]]:
+    """Loads models where the package is not: names of the files of code that each came with. All generate the same."""
+    found = json.loads(run_python(LOAD, json.dumps(wanted), package=False).stdout)
+    assert len({str(generated) for _, generated in found}) == 1
+    return [set(code) for code, _ in found]
+
+
+def test_old_and_pinned_repositories_load_with_their_own_code_also_offline(
+    old: Path, new: Path, hub_in_process: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
-    trust = json.dumps({"trust_remote_code": True})
-    run_python(LOAD_AND_REPORT, old_folder, tmp_path / "report", trust, tmp_path / "again", package=False)
-    assert_loaded(tmp_path / "report", model, letter_tokenizer, "transformers_modules.")
-    assert {path.name for path in (tmp_path / "again").glob("*.py")} == TWO_FILES
+    hub_in_process.add_repository(REPO, {path.name: path.read_bytes() for path in old.iterdir()})
+    pinned = hub_in_process.repositories["model", REPO].branches["main"].sha
+    push(new, REPO)
+    again = tmp_path / "again"
+    folders = (str(old), None, str(again)), (str(new), None, None)
+    revisions = (REPO, pinned, None), (REPO, "main", None)
+    assert load(*folders, *revisions) == [TWO_FILES, CODE] * 2
+    assert {path.name for path in again.glob("*.py")} == TWO_FILES
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert load((str(again), None, None), *revisions) == [TWO_FILES, TWO_FILES, CODE]
 
 
 def test_with_the_package_an_old_folder_is_published_with_the_code_of_today(
-    old_folder: Path, model: Any, letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+    old: Path, model: Any, letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
-    loaded = AutoModelForSeq2SeqLM.from_pretrained(old_folder)
-    ids = torch.tensor([[5, 6, 2]])
-    assert torch.equal(loaded.generate(ids), model.generate(ids))
-    save_for_hub(loaded, letter_tokenizer, tmp_path / "new")
-    assert names(tmp_path / "new") >= CODE
-
-
-def test_each_revision_of_a_repository_loads_with_its_own_code_also_offline(
-    old_folder: Path,
-    folder: Path,
-    model: Any,
-    letter_tokenizer: PreTrainedTokenizerFast,
-    hub_in_process: LocalHub,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    hub_in_process.add_repository(REPO, {path.name: path.read_bytes() for path in old_folder.iterdir()})
-    pinned = hub_in_process.repositories["model", REPO].branches["main"].sha
-    push(folder, REPO)
-    for offline in ("0", "1"):
-        monkeypatch.setenv("HF_HUB_OFFLINE", offline)
-        for revision, code in ((pinned, TWO_FILES), ("main", CODE)):
-            settings = json.dumps({"trust_remote_code": True, "revision": revision})
-            ended = run_python(LOAD_AND_REPORT + REPORT_CODE, REPO, tmp_path / "report", settings, package=False)
-            assert_loaded(tmp_path / "report", model, letter_tokenizer, "transformers_modules.")
-            assert ended.stdout.split("code: ")[1].split() == sorted(code)
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(old)
+    assert type(loaded) is type(model)
+    assert torch.equal(loaded.generate(IDS), model.generate(IDS))
+    save_for_hub(loaded, letter_tokenizer, tmp_path / "published")
+    assert names(tmp_path / "published") >= CODE

@@ -567,7 +567,7 @@ def test_raw_logits_are_those_before_tokens_are_banned(mode: dict[str, Any]) -> 
 class StockSearch(Seq2SeqTransformerForConditionalGeneration):
     """A model that computes all rows to the end, as transformers does."""
 
-    _beam_search = GenerationMixin._beam_search
+    _beam_search: Any = GenerationMixin._beam_search
 
 
 def as_class(
