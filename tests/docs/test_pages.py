@@ -176,3 +176,11 @@ def test_files_that_a_page_names_are_there(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
     paths = re.findall(r"`((?:hf_seq2seq|scripts|tests|model_cards|notebooks)/[^` ]*)`", text)
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_the_tree_in_the_readme_names_what_is_there() -> None:
+    (tree,) = (block.code for block in blocks_of(README) if block.code.startswith("hf_seq2seq/\n"))
+    named = set(re.findall(r"^  (\S+)", tree, re.MULTILINE))
+    entries = [path for path in (ROOT / "hf_seq2seq").glob("[!_]*") if path.is_dir() or path.suffix == ".py"]
+    assert named == {f"{path.name}/" if path.is_dir() else path.name for path in entries}
+    assert [path for path in re.findall(r"^(\S+)", tree, re.MULTILINE) if not (ROOT / path).exists()] == []
