@@ -8,6 +8,7 @@ status of the forked process.
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -38,17 +39,15 @@ def warm_commands(folder: Path, environment: Mapping[str, str]) -> Iterator[None
         (folder / name).write_text(CLIENT.format(python=sys.executable, address=str(folder / "socket")))
         (folder / name).chmod(0o755)
     command = [sys.executable, __file__, str(folder / "socket")]
-    with subprocess.Popen(command, env=dict(environment), stdout=subprocess.PIPE) as server:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=dict(environment), stdin=pipe, stdout=pipe) as server:  # ends with its input
         assert server.stdout is not None
         server.stdout.readline()  # it listens
-        try:
-            yield
-        finally:
-            server.terminate()
+        yield
 
 
 def serve(address: str) -> None:
-    """Forks a process for each request, without end."""
+    """Forks a process for each request, until standard input ends."""
     import hf_seq2seq.inference.translator
     import hf_seq2seq.training.run
     import hf_seq2seq.training.trainer  # noqa: F401
@@ -58,7 +57,7 @@ def serve(address: str) -> None:
         listener.listen()
         print("listening", flush=True)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended processes are not waited for
-        while True:
+        while listener in select.select([listener, sys.stdin], [], [])[0]:
             connection, _ = listener.accept()
             if os.fork() == 0:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
