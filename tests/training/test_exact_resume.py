@@ -174,17 +174,25 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def stopped(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was stopped after its seventh update."""
+    output_dir = tmp_path_factory.mktemp("stopped") / "out"
+    stop_after(7, settings, output_dir)
+    return output_dir
+
+
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_checkpoint_is_left_out_with_a_warning_and_the_one_before_used(
     damage: str,
     settings: Settings,
     straight: dict[str, torch.Tensor],
+    stopped: Path,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    stop_after(7, settings, tmp_path / "out")
+    shutil.copytree(stopped, tmp_path / "out")
     DAMAGES[damage](tmp_path / "out" / "checkpoint-7")
-    caplog.clear()
     caplog.set_level("INFO", "hf_seq2seq")
     weights = run(settings, tmp_path / "out")
     assert f"{tmp_path / 'out' / 'checkpoint-7'} is left out: a kill or a full disk cut it short" in caplog.text
