@@ -48,15 +48,32 @@ def decode_sources(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Sequence[i
     return [" ".join(ids_to_tokens(tokenizer, ids, "source")) for ids in rows]
 
 
+def encode_sources(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], **options: Any) -> list[list[int]]:
+    """Returns the ids of each source text, in which a control token such as `</s>` that is spelt out is plain text."""
+    ids: list[list[int]] = tokenizer(list(texts), verbose=False, **_reading_text(tokenizer), **options)["input_ids"]
+    return ids
+
+
 def encode_targets(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], **options: Any) -> list[list[int]]:
-    """Returns the ids of each target text.
+    """Returns the ids of each target text, in which a control token that is spelt out is plain text.
 
     Raises:
         ValueError: If the tokenizer can encode sources alone.
     """
     check_encodes_targets(tokenizer)
-    ids: list[list[int]] = tokenizer(text_target=list(texts), verbose=False, **options)["input_ids"]
+    options |= {"verbose": False, **_reading_text(tokenizer)}
+    ids: list[list[int]] = tokenizer(text_target=list(texts), **options)["input_ids"]
     return ids
+
+
+def _reading_text(tokenizer: PreTrainedTokenizerBase) -> dict[str, bool]:
+    """Returns the option with which an imported tokenizer reads control tokens in a text as text, as ours always do.
+
+    With it a tokenizer written in Python would cut the tokens that a user added, too. One that has any goes without.
+    """
+    control_tokens = {token for token in tokenizer.special_tokens_map.values() if isinstance(token, str)}
+    has_more = not control_tokens.issuperset(tokenizer.added_tokens_encoder)
+    return {} if tokenizer.is_fast or has_more else {"split_special_tokens": True}
 
 
 def check_encodes_targets(tokenizer: PreTrainedTokenizerBase) -> None:

@@ -9,6 +9,8 @@ import numpy as np
 from datasets import Dataset, Features, IterableDataset, List, Value
 from datasets.fingerprint import Hasher
 
+from hf_seq2seq.token_lookup import encode_sources, encode_targets
+
 from .filtering import STREAM_BATCH_SIZE, Tally
 
 
@@ -185,10 +187,10 @@ def _encode_and_fit(
 
 
 def _encode(batch: dict[str, Any], tokenizer: "PreTrainedTokenizerBase") -> dict[str, Any]:
-    # Not truncated yet, so that over-long pairs can be counted; `verbose` would warn of the first of them.
-    options: dict[str, Any] = {"truncation": False, "padding": False, "return_attention_mask": False, "verbose": False}
-    input_ids = tokenizer(batch["source"], **options)["input_ids"]
-    labels = tokenizer(text_target=batch["target"], **options)["input_ids"]
+    # Not truncated yet, so that over-long pairs can be counted.
+    options: dict[str, Any] = {"truncation": False, "padding": False, "return_attention_mask": False}
+    input_ids = encode_sources(tokenizer, batch["source"], **options)
+    labels = encode_targets(tokenizer, batch["target"], **options)
     return _with_lengths(input_ids, labels)
 
 

@@ -19,6 +19,7 @@ from hf_seq2seq.inspection.beams import BeamTree, beam_tree, draw_beam_tree
 from hf_seq2seq.inspection.figures import COLOURS, FORBIDDEN
 from hf_seq2seq.inspection.tokens import check_texts
 from hf_seq2seq.inspection.trace import Model, Trace, trace
+from hf_seq2seq.token_lookup import encode_sources
 
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class DemoTranslator:
             raise ValueError(_too_long(f"{MOST_CHARACTERS:,} characters", f"{len(text):,}"))
         check_texts("text", [text])
         line = " ".join(text.splitlines())
-        number = len(self.tokenizer(line, verbose=False)["input_ids"])
+        number = len(encode_sources(self.tokenizer, [line])[0])
         if number > self.longest_text:
             raise ValueError(_too_long(f"{self.longest_text} tokens", f"{number:,}"))
         if number == 0:

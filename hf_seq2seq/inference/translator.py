@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_seq2seq.loading import load_model, load_tokenizer
 from hf_seq2seq.output_limits import longest_output
-from hf_seq2seq.token_lookup import encode_targets, ids_to_tokens
+from hf_seq2seq.token_lookup import encode_sources, encode_targets, ids_to_tokens
 
 from .hypothesis import Hypothesis, SearchOptions
 from .sentences import join_hypotheses, split_sentences
@@ -362,8 +362,7 @@ class Translator:
         rows = [row for row, text in enumerate(texts) if text.strip()]
         if not rows:
             return {}
-        # Not `verbose`: the tokenizer would warn of long texts too, once, and without a number.
-        encoded = self.tokenizer([texts[row] for row in rows], verbose=False)["input_ids"]
+        encoded = encode_sources(self.tokenizer, [texts[row] for row in rows])
         sources = {row: ids for row, ids in zip(rows, encoded, strict=True) if ids}
         self._check_vocabulary(sources, numbers)
         return self._fit_length(sources, numbers)

@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerBase
 from hf_seq2seq.inference import SearchOptions
 from hf_seq2seq.inference.torch_search import Ids, TorchSearch
 from hf_seq2seq.output_limits import longest_output
+from hf_seq2seq.token_lookup import encode_sources
 
 from .figures import COLOURS, Lettering, new_figure
 from .tokens import check_texts, readable_ids
@@ -100,7 +101,7 @@ def run_search(
     """
     observed = private_copy(model)
     search = TorchSearch(observed)
-    ids: Ids = tokenizer(text, verbose=False)["input_ids"]
+    [ids] = encode_sources(tokenizer, [text])
     input_ids = torch.tensor([ids], device=model.device)
     with torch.inference_mode():
         generate: Any = observed.generate

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from tokenizers import decoders
 from transformers import PreTrainedTokenizerBase
 
-from hf_seq2seq.token_lookup import Side, encode_targets, ids_to_tokens, vocabulary
+from hf_seq2seq.token_lookup import Side, encode_sources, encode_targets, ids_to_tokens, vocabulary
 
 
 # How characters are shown. The last is SentencePiece's sign for a space.
@@ -69,8 +69,7 @@ def check_texts(name: str, texts: Iterable[object]) -> None:
 def _pieces(tokenizer: PreTrainedTokenizerBase, text: str, side: Side) -> list[int]:
     if side == "target":
         return encode_targets(tokenizer, [text], add_special_tokens=False)[0]
-    ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    return ids
+    return encode_sources(tokenizer, [text], add_special_tokens=False)[0]
 
 
 def _is_byte_level(tokenizer: PreTrainedTokenizerBase) -> bool:

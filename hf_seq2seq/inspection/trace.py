@@ -20,7 +20,7 @@ from hf_seq2seq.model.modeling_seq2seq_transformer import (
     Seq2SeqTransformerAttention,
     Seq2SeqTransformerForConditionalGeneration,
 )
-from hf_seq2seq.token_lookup import encode_targets
+from hf_seq2seq.token_lookup import encode_sources, encode_targets
 
 from .tokens import check_texts, readable_ids
 
@@ -115,7 +115,7 @@ def trace(
     """
     _check_pairs(sources, targets)
     observed = private_copy(model)
-    source_ids: list[Ids] = tokenizer(list(sources), verbose=False)["input_ids"]
+    source_ids = encode_sources(tokenizer, sources)
     if targets is None:
         search = TorchSearch(observed)
         target_ids = [found[0] for found in search.search(source_ids, [[]] * len(source_ids), search.settings({}))]

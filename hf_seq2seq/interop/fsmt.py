@@ -56,7 +56,7 @@ def load_fsmt_tokenizer(path_or_repo: PathLike) -> PreTrainedTokenizerBase | Non
         OSError: If there is no such folder or repository.
         ValueError: If a file is missing or damaged, or sacremoses is not installed.
     """
-    files = ("vocab-src.json", "vocab-tgt.json", "merges.txt")
+    files = ("vocab-src.json", "vocab-tgt.json", "merges.txt", "tokenizer_config.json")  # the last names the languages
     tokenizer: Any = load_stock_tokenizer(path_or_repo, FSMTTokenizer, files)
     if tokenizer is None:
         return None

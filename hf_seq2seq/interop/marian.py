@@ -5,7 +5,9 @@ in ours they alternate. No layer depends on the order of the d_model axis, so th
 every weight makes the two equal, exactly.
 """
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +22,14 @@ from hf_seq2seq.model.modeling_seq2seq_transformer import (
 )
 
 from .checks import check_model
-from .stock_models import COMMON_FIELDS, Weights, copied_settings, import_stock_model, load_stock_tokenizer
+from .stock_models import (
+    COMMON_FIELDS,
+    Weights,
+    copied_settings,
+    import_stock_model,
+    load_stock_tokenizer,
+    local_folder,
+)
 
 
 # The modules in whose weight the columns are the d_model axis. In all others the rows and the bias are.
@@ -63,7 +72,36 @@ def load_marian_tokenizer(path_or_repo: PathLike) -> PreTrainedTokenizerBase | N
         OSError: If there is no such folder or repository.
         ValueError: If a file is missing or damaged, or sentencepiece is not installed.
     """
-    return load_stock_tokenizer(path_or_repo, MarianTokenizer, ("source.spm", "target.spm", "vocab.json"))
+    folder = local_folder(path_or_repo)
+    files = ["source.spm", "target.spm", "vocab.json"]
+    has_two_vocabularies = _has_two_vocabularies(folder) and any((folder / name).exists() for name in files)
+    if has_two_vocabularies:
+        files += ["target_vocab.json", "tokenizer_config.json"]
+    tokenizer: Any = load_stock_tokenizer(folder, MarianTokenizer, files)
+    if has_two_vocabularies and not tokenizer.separate_vocabs:
+        raise ValueError(
+            f'`{folder / "tokenizer_config.json"}` must hold `"separate_vocabs": true`, since the target has a '
+            "vocabulary of its own in target_vocab.json, but does not. Add it, or copy the file again."
+        )
+    return tokenizer  # type: ignore[no-any-return]
+
+
+def _has_two_vocabularies(folder: Path) -> bool:
+    """Returns True if any of a MarianMT model's files tells that source and target have a vocabulary each."""
+    return (
+        (folder / "target_vocab.json").exists()
+        or _fields(folder / "tokenizer_config.json").get("separate_vocabs", False)
+        or not _fields(folder / "config.json").get("share_encoder_decoder_embeddings", True)
+    )
+
+
+def _fields(path: Path) -> dict[str, Any]:
+    """Returns the fields of a JSON file, or none if it is missing or damaged, which is told elsewhere."""
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
 
 
 def import_model(
@@ -79,6 +117,10 @@ def to_marian(model: Seq2SeqTransformerForConditionalGeneration) -> MarianMTMode
     Missing biases become zeros. Queries and keys that are narrower than the values are padded with zeros. Our
     sinusoids have no limit; MarianMT's tables get as many rows as `max_position_embeddings`, or as the longest output
     that the generation settings allow.
+
+    CTranslate2's own converter cannot read what a model of this package becomes, only what an imported one does: it
+    takes the last token for the padding, which is the first one of our tokenizers, and starts an output from zeros in
+    place of the start token's embedding. `to_ctranslate2` writes every model for CTranslate2.
 
     Args:
         model: The model. It is not changed.

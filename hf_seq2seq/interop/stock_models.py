@@ -87,7 +87,7 @@ def import_stock_model(
         faults.append(f"{stock_class.__name__} cannot load it ({_cause(error)})")
         raise _refusal(path_or_repo, faults) from error
     _warn_of_layerdrop(stock.config)
-    faults += [f"the weight `{name}` is left over" for name in sorted(report["unexpected_keys"])]
+    faults += _weight_faults(sorted(report["unexpected_keys"]), "left over")
     stored = {name: tensor for name, tensor in stock.state_dict().items() if name not in report["missing_keys"]}
     fields, weights = convert(stock, stored)
     common = {name: getattr(stock.config, name) for name in COMMON_FIELDS}
@@ -99,7 +99,7 @@ def import_stock_model(
     model: Any = Seq2SeqTransformerForConditionalGeneration(config).to(stock.dtype)
     model.load_state_dict(weights, strict=False)
     # `named_parameters` has one name for tied weights, so the other names may be absent.
-    faults += [f"the weight `{name}` is missing" for name, _ in model.named_parameters() if name not in weights]
+    faults += _weight_faults([name for name, _ in model.named_parameters() if name not in weights], "missing")
     if faults:
         raise _refusal(path_or_repo, faults)
     model.generation_config = copied_settings(stock)
@@ -219,6 +219,16 @@ def _config_faults(fields: dict[str, Any]) -> list[str]:
     if activation not in ACT2FN:
         faults.append(f"transformers has no `activation_function` {activation!r}")
     return faults
+
+
+def _weight_faults(names: Sequence[str], fault: str) -> list[str]:
+    """Returns a sentence for each of a few weights, or one for them all."""
+    if len(names) <= 3:
+        return [f"the weight `{name}` is {fault}" for name in names]
+    return [
+        f"{len(names)} weights are {fault}, from `{names[0]}` to `{names[-1]}`: config.json and the file of the "
+        "weights must be those that were saved together"
+    ]
 
 
 def _warn_of_layerdrop(config: Any) -> None:

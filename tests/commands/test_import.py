@@ -1,6 +1,7 @@
 """The verb `import`: a foreign folder becomes one of ours that translates as before, tokenizer included."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import sentencepiece
 import torch
+from datasets import Dataset
 from transformers import (
     AutoTokenizer,
     FSMTConfig,
@@ -20,10 +22,11 @@ from transformers import (
 )
 
 from hf_seq2seq import Seq2SeqTransformerConfig, Translator
+from hf_seq2seq.data import tokenize_pairs
 from hf_seq2seq.inspection import nearest_neighbours, trace
 from hf_seq2seq.interop import to_ctranslate2
 from hf_seq2seq.loading import load_model, load_tokenizer
-from hf_seq2seq.token_lookup import decode_sources
+from hf_seq2seq.token_lookup import decode_sources, encode_sources
 from hf_seq2seq.training.arguments import ModelArguments
 from hf_seq2seq.training.preparing_model import new_config
 
@@ -277,6 +280,65 @@ def test_targets_that_fsmt_would_encode_as_sources_are_refused(command: Command,
         trace(model, tokenizer, SOURCES[:1], TARGETS[:1])
     with pytest.raises(ValueError, match="must encode targets"):
         nearest_neighbours(model, tokenizer, "die", side="target")
+
+
+@pytest.mark.parametrize(
+    ("missing", "is_told", "message"),
+    [
+        (["target_vocab.json"], True, r"must have the files .*target_vocab\.json.*, but has no target_vocab\.json\."),
+        (["tokenizer_config.json"], True, r"but has no tokenizer_config\.json\. Copy them there"),
+        (["target_vocab.json", "tokenizer_config.json"], True, r"has no target_vocab\.json, tokenizer_config\.json\."),
+        ([], False, r"tokenizer_config\.json` must hold `\"separate_vocabs\": true`, .* but does not\. Add it"),
+    ],
+)
+def test_a_second_vocabulary_that_is_missing_or_not_told_of_is_named(
+    missing: list[str], is_told: bool, message: str, command: Command, tmp_path: Path
+) -> None:
+    folder = tmp_path / "marian"
+    write_marian(folder, separate=True)
+    for name in missing:
+        (folder / name).unlink()
+    if not is_told:
+        (folder / "tokenizer_config.json").write_text(json.dumps({"source_lang": "en"}))
+    status, _, err = command("import", "marian", folder, tmp_path / "ours")
+    assert status == 1
+    assert re.search(message, err.splitlines()[-1])
+    assert not (tmp_path / "ours").exists()
+
+
+def test_a_config_of_an_fsmt_tokenizer_that_is_missing_is_named(command: Command, tmp_path: Path) -> None:
+    write_fsmt(tmp_path / "fsmt")
+    (tmp_path / "fsmt" / "tokenizer_config.json").unlink()
+    status, _, err = command("import", "fsmt", tmp_path / "fsmt", tmp_path / "ours")
+    assert status == 1
+    assert "but has no tokenizer_config.json. Copy them there" in err
+
+
+@pytest.mark.parametrize("write", [lambda folder: write_marian(folder, separate=True), write_fsmt])
+def test_control_tokens_in_a_text_are_text_for_an_imported_tokenizer(
+    write: Callable[[Path], Any], command: Command, tmp_path: Path
+) -> None:
+    kind = write(tmp_path / "foreign").config.model_type
+    command("import", kind, tmp_path / "foreign", tmp_path / "ours")
+    tokenizer = load_tokenizer(tmp_path / "ours")
+    for text in ("the </s> cat <pad> sat", "</s>"):
+        [ids] = encode_sources(tokenizer, [text])
+        assert ids[-1] == tokenizer.eos_token_id
+        assert not {tokenizer.eos_token_id, tokenizer.pad_token_id} & set(ids[:-1])
+    [[hypothesis]] = Translator(load_model(tmp_path / "ours"), tokenizer).hypotheses(["a </s> cat"], attention=True)
+    assert hypothesis.source_tokens.count("</s>") == 1
+    [ids] = encode_sources(tokenizer, ["the <2de> </s>"])
+    assert tokenizer.unk_token_id in ids
+    tokenizer.add_tokens(["<2de>"])
+    assert tokenizer.convert_tokens_to_ids("<2de>") in encode_sources(tokenizer, ["the <2de> cat"])[0]
+
+
+def test_control_tokens_in_a_target_are_text_for_an_imported_tokenizer(tmp_path: Path) -> None:
+    write_marian(tmp_path / "marian", separate=True)
+    pairs = Dataset.from_list([{"source": SOURCES[0], "target": "die </s> katze"}])
+    tokenizer = load_tokenizer(tmp_path / "marian")
+    [row] = tokenize_pairs(pairs, tokenizer, max_length=99)
+    assert row["labels"].count(tokenizer.eos_token_id) == 1
 
 
 def test_a_folder_without_a_tokenizer_is_imported_and_told(command: Command, tmp_path: Path) -> None:

@@ -6,14 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ctranslate2
 import pytest
 import torch
+from ctranslate2.converters import TransformersConverter
 from huggingface_hub import split_torch_state_dict_into_shards
 from reference.tiny_models import pad, random_sentences, tiny_model
 from torch import Tensor
 from transformers import MarianConfig, MarianMTModel
 
-from hf_seq2seq.interop import from_marian, to_marian
+from hf_seq2seq import train_tokenizer
+from hf_seq2seq.interop import from_marian, to_ctranslate2, to_marian
 from hf_seq2seq.loading import load_model
 
 
@@ -274,6 +277,19 @@ def test_all_that_cannot_be_represented_is_named_at_once(tmp_path: Path) -> None
     assert "the weight `model.encoder.layers.1.fc1.bias` is missing" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        (6, r"104 weights are missing, from `model\.decoder\.layers\.2\.\S+` to `model\.decoder\.layers\.5\.\S+`:"),
+        (1, r"26 weights are left over, from `model\.decoder\.layers\.1\.\S+` to `model\.decoder\.layers\.1\.\S+`:"),
+    ],
+)
+def test_layers_that_are_missing_or_left_over_are_named_in_short(layers: int, message: str, tmp_path: Path) -> None:
+    folder = save(marian_model(), tmp_path, decoder_layers=layers)
+    with pytest.raises(ValueError, match=rf"{message} config\.json and .* must be those that were saved together\."):
+        from_marian(folder)
+
+
 def test_what_keeps_a_model_from_loading_is_named_with_the_rest(tmp_path: Path) -> None:
     folder = save(marian_model(), tmp_path, activation_function="sine", normalize_before=True)
     with pytest.raises(ValueError, match=r"`normalize_before` is True.*no `activation_function` 'sine'.*cannot load"):
@@ -398,6 +414,19 @@ def test_to_marian_leaves_the_model_alone() -> None:
     assert ours.generation_config.num_beams == 4
     for name, tensor in ours.state_dict().items():
         assert torch.equal(tensor, before[name]), name
+
+
+def test_what_the_converter_of_ctranslate2_reads_of_ours_is_as_told(tmp_path: Path) -> None:
+    """It takes the last token for the padding, which is the first of ours, so it does not read them."""
+    tokenizer = train_tokenizer(iter(["a b c d e f"]), kind="word", vocab_size=10)
+    ours = tiny_model(vocab_size=len(tokenizer), decoder_vocab_size=len(tokenizer))
+    for model in (to_marian(ours), tokenizer):
+        model.save_pretrained(tmp_path / "marian")
+    with pytest.raises(ValueError, match="vocabulary of size 9"):
+        TransformersConverter(str(tmp_path / "marian")).convert(str(tmp_path / "theirs"))
+    to_ctranslate2(ours, tokenizer, tmp_path / "ours")
+    assert ctranslate2.Translator(str(tmp_path / "ours")).translate_batch([["a", "</s>"]])
+    assert "CTranslate2's own converter cannot read" in (to_marian.__doc__ or "")
 
 
 def test_all_that_marian_cannot_represent_is_named_at_once() -> None:
