@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hf_seq2seq.commands.translate import (
+from .options import (
     Backend,
     BackendOption,
     BatchTokensOption,
@@ -18,13 +18,9 @@ from hf_seq2seq.commands.translate import (
     LengthPenaltyOption,
     ModelArgument,
     RevisionOption,
-    check_output,
     check_revision,
-    open_output,
-    progress_bar,
-    search_options,
-    write_lines,
 )
+from .streams import check_output, open_output, progress_bar, write_lines
 
 
 if TYPE_CHECKING:
@@ -75,7 +71,7 @@ def evaluate(
             name, device=device, dtype=dtype, batch_tokens=batch_tokens, backend=backend.value, revision=revision
         )
 
-    options = search_options(beam_size=beam_size, length_penalty=length_penalty)
+    options: SearchOptions = {"beam_size": beam_size, "length_penalty": length_penalty}
     translator = load(model, revision)
     if against is not None and rival is None:
         rival = _load_rival(load, against)  # before anything is translated, since it may be a typing error

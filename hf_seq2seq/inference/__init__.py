@@ -1,10 +1,11 @@
-"""Translation with a trained model.
+"""Translation with a trained model: read, split, encode, batch, search, score, decode, join.
 
 In: a model, its tokenizer and lines of text. Out: hypotheses, with scores and alignments where they are asked for.
 Imports `model/` and the files above the rooms.
 """
 
-from .hypothesis import Hypothesis, SearchOptions
+from .hypothesis import Hypothesis
+from .settings import SearchOptions
 from .translator import Translator
 
 

@@ -11,22 +11,19 @@ from transformers import GenerationConfig
 
 from hf_seq2seq.output_limits import longest_output
 
-from .hypothesis import Scores, SearchOptions
-from .torch_search import Ids, check_search_options
+from .segment import Ids, Output, Segment
+from .settings import DecodingSettings
 
 
-# CTranslate2 ends a search once so many times the beam's hypotheses are finished. With 1 that is `early_stopping=True`
-# of `generate`; with 2 hardly an output differs from those of `early_stopping=False`.
-_PATIENCE = {True: 1.0, False: 2.0, "never": 2.0}
-
-# What `generate` takes where neither an option nor the model's settings say it.
-_SAMPLING: dict[str, float] = {"top_k": 50, "top_p": 1.0, "temperature": 1.0}
+# CTranslate2 ends a search as soon as this many times `beam_size` hypotheses are finished. 1 is what `generate` does
+# with `early_stopping=True`; with 2 hardly an output differs from those of `early_stopping=False`.
+_PATIENCE: dict[bool | str, float] = {True: 1.0, False: 2.0, "never": 2.0}
 
 
 class CTranslate2Search:
     """Does with CTranslate2 what `TorchSearch` does with PyTorch.
 
-    Its log-probabilities are those after the banned tokens, such as the padding, are left out.
+    Its log-probabilities are those of the tokens that may be written: banned ones, such as the padding, have none.
 
     Args:
         folder: What `hf-seq2seq export ctranslate2` wrote.
@@ -78,8 +75,8 @@ class CTranslate2Search:
                 f"`{folder}` must be written by `hf-seq2seq export ctranslate2`, but was by another program, or is "
                 "not whole. Export the model again."
             )
-        self._generation_config: Any = GenerationConfig.from_pretrained(folder)
-        self.position_limit = float(config["max_position_embeddings"])
+        self.generation_config: Any = GenerationConfig.from_pretrained(folder)
+        self.num_positions = float(config["max_position_embeddings"])
         self._end = str(config["eos_token"])
         self._source_tokens, self._target_tokens = vocabularies[0], vocabularies[-1]  # or both the shared one
         self._target_ids = {token: index for index, token in enumerate(self._target_tokens)}
@@ -89,58 +86,47 @@ class CTranslate2Search:
         """The size of the source's vocabulary."""
         return len(self._source_tokens)
 
-    def settings(self, options: SearchOptions) -> dict[str, Any]:
-        """Checks options and puts them in terms of `translate_batch`; see `TorchSearch.settings`."""
-        defaults = self._generation_config
-        do_sample = options.get("do_sample", False)
-        n_best = options.get("n_best", 1)
-        beam_size = options.get("beam_size", 1 if do_sample else max(defaults.num_beams or 1, n_best))
-        check_search_options(options, beam_size, n_best)
-        settings: dict[str, Any] = {
-            "beam_size": beam_size,
-            "num_hypotheses": n_best,
-            "num_return_sequences": n_best,
-            "repetition_penalty": defaults.repetition_penalty or 1.0,
-            "no_repeat_ngram_size": defaults.no_repeat_ngram_size or 0,
-            "min_decoding_length": max((defaults.min_length or 0) - 1, 0),  # without the start token
-        }
-        if do_sample:
-            sampling: dict[str, Any] = {
-                name: options.get(name, _or(getattr(defaults, name), usual)) for name, usual in _SAMPLING.items()
-            }
-            return settings | {
-                "sampling_topk": min(sampling["top_k"], len(self._target_tokens)),
-                "sampling_topp": sampling["top_p"],
-                "sampling_temperature": sampling["temperature"],
-            }
-        penalty = _or(defaults.length_penalty, 1.0)
-        patience = _PATIENCE.get(defaults.early_stopping or False, 1.0) if beam_size > 1 else 1.0
-        return settings | {"length_penalty": options.get("length_penalty", penalty), "patience": patience}
-
-    def search(self, sources: Sequence[Ids], prefixes: Sequence[Ids], settings: dict[str, Any]) -> list[list[Ids]]:
-        """Returns for each source its outputs, the best first; see `TorchSearch.search`."""
-        limits = [longest_output(len(ids), self.position_limit - 1) for ids in sources]
-        outputs = self._search(sources, prefixes, settings, max(limits))
+    def search(self, segments: Sequence[Segment], settings: DecodingSettings) -> list[list[Ids]]:
+        """Returns for each segment its outputs, as `TorchSearch.search` does."""
+        limits = [longest_output(len(segment.ids), self.num_positions - 1) for segment in segments]
+        outputs = self._search(segments, settings, max(limits))
         for row, limit in enumerate(limits):
-            if any(len(ids) > limit for ids in outputs[row]):  # CTranslate2 has one limit for all
-                (outputs[row],) = self._search([sources[row]], [prefixes[row]], settings, limit)
+            if any(len(ids) > limit for ids in outputs[row]):  # CTranslate2 has one limit for the whole batch
+                (outputs[row],) = self._search([segments[row]], settings, limit)
         return outputs
 
-    def _search(
-        self, sources: Sequence[Ids], prefixes: Sequence[Ids], settings: dict[str, Any], limit: int
-    ) -> list[list[Ids]]:
+    def _search(self, segments: Sequence[Segment], settings: DecodingSettings, limit: int) -> list[list[Ids]]:
         results = self.model.translate_batch(
-            [[self._source_tokens[token] for token in ids] for ids in sources],
-            target_prefix=[[self._target_tokens[token] for token in prefix] for prefix in prefixes],
+            [[self._source_tokens[token] for token in segment.ids] for segment in segments],
+            target_prefix=[[self._target_tokens[token] for token in segment.prefix_ids] for segment in segments],
             max_input_length=0,
             max_decoding_length=limit,
             return_end_token=True,
-            **{name: value for name, value in settings.items() if name != "num_return_sequences"},
+            **self._translate_arguments(settings),
         )
         return [[[self._target_ids[token] for token in tokens] for tokens in result.hypotheses] for result in results]
 
-    def score(self, sources: Sequence[Ids], outputs: Sequence[Ids], *, with_attention: bool) -> list[Scores]:
-        """Returns for each output the log-probabilities of its tokens; see `TorchSearch.score`.
+    def _translate_arguments(self, settings: DecodingSettings) -> dict[str, Any]:
+        """Returns settings, and those of the model that no option changes, as arguments of `translate_batch`."""
+        own = self.generation_config
+        arguments: dict[str, Any] = {
+            "beam_size": settings.beam_size,
+            "num_hypotheses": settings.n_best,
+            "repetition_penalty": own.repetition_penalty or 1.0,
+            "no_repeat_ngram_size": own.no_repeat_ngram_size or 0,
+            "min_decoding_length": max((own.min_length or 0) - 1, 0),  # without the start token
+        }
+        if settings.do_sample:
+            return arguments | {
+                "sampling_topk": min(settings.top_k, len(self._target_tokens)),
+                "sampling_topp": settings.top_p,
+                "sampling_temperature": settings.temperature,
+            }
+        patience = _PATIENCE.get(settings.early_stopping, 1.0) if settings.beam_size > 1 else 1.0
+        return arguments | {"length_penalty": settings.length_penalty, "patience": patience}
+
+    def score(self, sources: Sequence[Ids], outputs: Sequence[Ids], *, with_attention: bool) -> list[Output]:
+        """Returns outputs with the log-probabilities of their tokens, as `TorchSearch.score` does.
 
         Raises:
             ValueError: If attention is asked for, which CTranslate2 does not return with scores.
@@ -148,15 +134,9 @@ class CTranslate2Search:
         if with_attention:
             raise ValueError("`attention` must be False with the backend ctranslate2, but is True. Take torch for it.")
         targets = [[self._target_tokens[token] for token in ids] for ids in outputs]
-        whole = [tokens[-1:] == [self._end] for tokens in targets]
-        scored = self.model.score_batch(
+        results = self.model.score_batch(
             [[self._source_tokens[token] for token in ids] for ids in sources],
-            # It adds the end token itself.
-            [tokens[:-1] if has_end else tokens for tokens, has_end in zip(targets, whole, strict=True)],
+            [tokens[:-1] if tokens[-1:] == [self._end] else tokens for tokens in targets],  # it adds the end itself
             max_input_length=0,
         )
-        return [Scores(list(result.log_probs[: len(ids)]), None) for result, ids in zip(scored, outputs, strict=True)]
-
-
-def _or(value: float | None, default: float) -> float:
-    return default if value is None else value
+        return [Output(ids, list(result.log_probs[: len(ids)])) for result, ids in zip(results, outputs, strict=True)]

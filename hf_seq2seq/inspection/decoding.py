@@ -7,7 +7,9 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from hf_seq2seq.inference import SearchOptions
-from hf_seq2seq.inference.torch_search import Ids, TorchSearch
+from hf_seq2seq.inference.segment import Ids
+from hf_seq2seq.inference.settings import DecodingSettings
+from hf_seq2seq.inference.torch_search import TorchSearch, generate_arguments
 from hf_seq2seq.output_limits import longest_output
 from hf_seq2seq.token_lookup import encode_sources
 
@@ -100,7 +102,7 @@ def run_search(
         ValueError: If an option is out of range.
     """
     observed = private_copy(model)
-    search = TorchSearch(observed)
+    settings = DecodingSettings.resolve(options, observed.generation_config)
     [ids] = encode_sources(tokenizer, [text])
     input_ids = torch.tensor([ids], device=model.device)
     with torch.inference_mode():
@@ -108,11 +110,8 @@ def run_search(
         return generate(
             input_ids=input_ids,
             attention_mask=torch.ones_like(input_ids),
-            max_length=1 + longest_output(len(ids), search.position_limit),  # with the start token
-            max_new_tokens=None,
-            forced_eos_token_id=None,
-            return_dict_in_generate=True,
-            **(search.settings(options) | more),
+            max_length=1 + longest_output(len(ids), TorchSearch(observed).num_positions),  # with the start token
+            **(generate_arguments(settings) | {"return_dict_in_generate": True} | more),
         )
 
 

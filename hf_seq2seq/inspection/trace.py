@@ -15,7 +15,9 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_seq2seq.inference import Hypothesis
 from hf_seq2seq.inference.padding import pad_rows
-from hf_seq2seq.inference.torch_search import Ids, TorchSearch
+from hf_seq2seq.inference.segment import Ids, Segment
+from hf_seq2seq.inference.settings import DecodingSettings
+from hf_seq2seq.inference.torch_search import TorchSearch
 from hf_seq2seq.model.modeling_seq2seq_transformer import (
     Seq2SeqTransformerAttention,
     Seq2SeqTransformerForConditionalGeneration,
@@ -117,8 +119,9 @@ def trace(
     observed = private_copy(model)
     source_ids = encode_sources(tokenizer, sources)
     if targets is None:
-        search = TorchSearch(observed)
-        target_ids = [found[0] for found in search.search(source_ids, [[]] * len(source_ids), search.settings({}))]
+        settings = DecodingSettings.resolve({}, observed.generation_config)
+        segments = [Segment(text, ids=ids) for text, ids in zip(sources, source_ids, strict=True)]
+        target_ids = [found[0] for found in TorchSearch(observed).search(segments, settings)]
     else:
         target_ids = [_target_ids(tokenizer, target) for target in targets]
     input_ids, attention_mask = pad_rows(source_ids, model.config.pad_token_id, model.device)

@@ -39,7 +39,8 @@ from transformers import PreTrainedTokenizerFast
 
 from hf_seq2seq import Translator
 from hf_seq2seq.data import read_lines
-from hf_seq2seq.inference.torch_search import Ids, TorchSearch
+from hf_seq2seq.inference.segment import Ids
+from hf_seq2seq.inference.torch_search import TorchSearch
 from hf_seq2seq.interop import to_ctranslate2, to_marian
 from hf_seq2seq.loading import load_model, load_tokenizer
 from hf_seq2seq.output_limits import end_ids, longest_output, up_to_end
@@ -180,10 +181,7 @@ def score_difference(model: Any, source: Ids, first: Ids, second: Ids, beam_size
         scores = [each.log_probs[place] for each in scored]
     else:
         penalty = model.generation_config.length_penalty
-        scores = [
-            sum(each.log_probs[: len(ids)]) / len(ids) ** penalty
-            for each, ids in zip(scored, (first, second), strict=True)
-        ]
+        scores = [sum(each.log_probs) / len(each.ids) ** penalty for each in scored]
     return abs(scores[0] - scores[1])
 
 

@@ -17,8 +17,9 @@ import torch
 from reference.tiny_models import tiny_model
 
 from hf_seq2seq import Translator, train_tokenizer
-from hf_seq2seq.commands.translate import check_output, write_lines
-from hf_seq2seq.inference import Hypothesis
+from hf_seq2seq.commands.streams import check_output, write_lines
+from hf_seq2seq.inference.segment import Segment
+from hf_seq2seq.inference.settings import DecodingSettings
 
 
 Command = Callable[..., tuple[int, str, str]]
@@ -120,29 +121,40 @@ def test_options_reach_the_translator(
     model_folder: Path, command: Command, type_in: Callable[[bytes], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: dict[str, Any] = {}
+    settings = Translator.settings
 
-    def hypotheses(self: Translator, texts: list[str], **options: Any) -> list[list[Hypothesis]]:
+    def record(self: Translator, **options: Any) -> DecodingSettings:
         given.update(options, batch_tokens=self.batch_tokens, device=self.model.device)
+        return settings(self)
+
+    monkeypatch.setattr(Translator, "settings", record)
+
+    def record_prefix(self: Translator, lines: list[Segment], settings: DecodingSettings) -> list[Segment]:
+        given["prefix"] = lines[0].prefix
         return []
 
-    monkeypatch.setattr(Translator, "hypotheses", hypotheses)
+    monkeypatch.setattr(Translator, "translate_lines", record_prefix)
     type_in(b"")
     assert command("translate", model_folder, "--device", "cpu")[0] == 0
-    plain = {"scores": False, "attention": False, "prefix": None, "n_best": 1}
+    left_out = dict.fromkeys(("beam_size", "length_penalty", "split_language"))
+    plain = {"scores": False, "attention": False, "n_best": 1, **left_out}
     assert given == plain | {"batch_tokens": 1024, "device": torch.device("cpu")}
+    type_in(TEXT.encode())
     options = (
         "--beam-size 3 --batch-tokens 7 --length-penalty 0.5 --n-best 2 --prefix ß --split-language de --dtype float64"
     )
-    assert command("translate", model_folder, *options.split(), "--scores", "--alignments")[0] == 0
-    expected = {
+    command("translate", model_folder, "--device", "cpu", *options.split(), "--scores", "--alignments")
+    assert given == {
         "beam_size": 3,
         "batch_tokens": 7,
         "length_penalty": 0.5,
         "n_best": 2,
         "prefix": "ß",
         "attention": True,
+        "split_language": "de",
+        "scores": True,
+        "device": torch.device("cpu"),
     }
-    assert given | expected | {"split_language": "de", "scores": True} == given
 
 
 def test_the_revision_reaches_the_hub_and_is_refused_where_there_is_none(

@@ -1,0 +1,111 @@
+"""What verbs read lines from and write lines to: files, plain or gzipped, standard input and standard output."""
+
+import errno
+import gzip
+import io
+import os
+import select
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO
+
+
+class InputLines:
+    """The lines of a file, or of standard input as they come.
+
+    Args:
+        input_file: The file; None for standard input.
+
+    Raises:
+        OSError: If the file cannot be read, **or**
+        ValueError: If it is empty or its first line is no text.
+    """
+
+    def __init__(self, input_file: Path | None) -> None:
+        from hf_seq2seq.data.reading import read_lines
+
+        self._standard_input = None
+        if input_file is None:
+            self._standard_input = _StandardInput()
+            self._lines = read_lines(io.BufferedReader(self._standard_input))
+        else:
+            lines = read_lines(input_file)
+            self._lines = chain([next(lines)], lines)
+
+    def __iter__(self) -> Iterator[str]:
+        return self._lines
+
+    def is_waited_for(self) -> bool:
+        """Whether someone who is still writing may wait for the translation of what has been read."""
+        return self._standard_input is not None and self._standard_input.is_waited_for()
+
+
+class _StandardInput(io.RawIOBase):
+    """Standard input, handed on a line at a time, so that it is known whether more has arrived."""
+
+    def __init__(self) -> None:
+        self.name, self._arrived = "<stdin>", b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._arrived = self._arrived or os.read(sys.stdin.fileno(), io.DEFAULT_BUFFER_SIZE)
+        line_end = self._arrived.find(b"\n") + 1 or len(self._arrived)
+        number = min(line_end, len(buffer))
+        buffer[:number], self._arrived = self._arrived[:number], self._arrived[number:]
+        return number
+
+    def is_waited_for(self) -> bool:
+        """Returns whether all that has arrived was handed on."""
+        try:
+            return not self._arrived and not select.select([sys.stdin], [], [], 0)[0]
+        except OSError:  # Windows selects among sockets alone
+            return True
+
+
+def check_output(output_file: Path | None, *input_files: Path | None) -> None:
+    """Raises ValueError if the output cannot be written or is one of the inputs, of which None is standard input."""
+    if output_file is None:
+        return
+    if output_file.is_dir() or not output_file.parent.is_dir():
+        raise ValueError(f"`--output` must be a file in an existing folder, but is {output_file} instead.")
+    for input_file in input_files:
+        input_stat = os.fstat(0) if input_file is None else input_file.stat()
+        if output_file.is_file() and os.path.samestat(output_file.stat(), input_stat):
+            raise ValueError(f"`--output` must be another file than the input, but both are {output_file}.")
+
+
+@contextmanager
+def open_output(output_file: Path | None) -> Iterator[BinaryIO]:
+    """Yields the file to write to, standard output for None; a full disk is an error that names the file."""
+    try:
+        if output_file is None:
+            yield sys.stdout.buffer
+        else:
+            with output_file.open("wb") as output:
+                yield output
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        name = "standard output" if output_file is None else f"`{output_file}`"
+        raise OSError(f"No space is left for {name}. The lines before are kept; free some space.") from error
+
+
+def write_lines(lines: list[str], output: BinaryIO, output_file: Path | None) -> None:
+    """Writes lines so that they can be read at once, whatever happens later: a gzip file is whole after each call."""
+    data = "".join(f"{line}\n" for line in lines).encode()
+    if output_file is not None and output_file.suffix.lower() == ".gz":
+        data = gzip.compress(data)  # a gzip file may have several of these, one after the other
+    output.write(data)
+    output.flush()
+
+
+def progress_bar(is_shown: bool, num_sentences: int | None = None) -> Any:
+    """Returns a bar on standard error that tells the sentences a second."""
+    from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
+
+    return tqdm(total=num_sentences, unit=" sentences", disable=not is_shown)

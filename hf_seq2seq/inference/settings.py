@@ -1,0 +1,123 @@
+"""How outputs are searched for: the options of a user, and the settings that a search follows."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Self, TypedDict
+
+from transformers import GenerationConfig
+
+
+class SearchOptions(TypedDict, total=False):
+    """How outputs are searched for; an option that is left out, or None, is the model's own (`generation_config`).
+
+    Attributes:
+        beam_size: Number of hypotheses kept at each step; 1 is greedy search.
+        length_penalty: The log-probability of a hypothesis is divided by its length to this power: 0 prefers short
+            outputs, larger values longer ones. Greedy search does not use it.
+        n_best: Number of hypotheses returned for each text, the best first; at most `beam_size`, unless sampled. By
+            default 1.
+        do_sample: Whether tokens are drawn by their probability in place of a search, with random numbers of the
+            backend (`torch.manual_seed`, `ctranslate2.set_random_seed`). By default False.
+        temperature: What log-probabilities are divided by before a token is drawn; below 1, likely tokens are drawn
+            more often.
+        top_k: Number of likeliest tokens among which one is drawn.
+        top_p: The likeliest tokens that have this probability together are those among which one is drawn.
+        split_language: Code of the source's language, such as "en": each text is cut into its sentences, which are
+            translated one by one and joined with spaces. For paragraphs, where the model was trained on sentences. A
+            prefix is then what each sentence begins with.
+    """
+
+    beam_size: int | None
+    length_penalty: float | None
+    n_best: int | None
+    do_sample: bool | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    split_language: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodingSettings:
+    """Settings that both backends follow, made once from the options and the model's own settings.
+
+    Attributes:
+        beam_size: As in `SearchOptions`, as are the next six.
+        length_penalty: The power of the length.
+        n_best: Number of hypotheses.
+        do_sample: Whether tokens are drawn.
+        temperature: Divides the log-probabilities.
+        top_k: Number of likeliest tokens.
+        top_p: Probability of the likeliest tokens.
+        early_stopping: When a beam search ends, as in transformers' `GenerationConfig`.
+        split_language: As in `SearchOptions`.
+        scores: Whether the log-probabilities of the tokens are wanted.
+        attention: Whether the attention to the source is wanted.
+
+    Raises:
+        ValueError: If a value is out of range, or some contradict each other.
+    """
+
+    beam_size: int
+    length_penalty: float
+    n_best: int
+    do_sample: bool
+    temperature: float
+    top_k: int
+    top_p: float
+    early_stopping: bool | str
+    split_language: str | None = None
+    scores: bool = False
+    attention: bool = False
+
+    @classmethod
+    def resolve(
+        cls,
+        options: SearchOptions,
+        generation_config: GenerationConfig,
+        *,
+        scores: bool = False,
+        attention: bool = False,
+    ) -> Self:
+        """Returns options filled up with the model's own settings, and these with the defaults of `generate`.
+
+        Args:
+            options: What the user asks for.
+            generation_config: The model's own settings.
+            scores: Whether the log-probabilities of the tokens are wanted.
+            attention: Whether the attention to the source is wanted.
+
+        Raises:
+            ValueError: As the class does, **or** if an option of sampling is given without `do_sample`.
+        """
+        given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        do_sample, n_best = given.get("do_sample", False), given.get("n_best", 1)
+        for name in ("temperature", "top_k", "top_p"):
+            if name in given and not do_sample:
+                raise ValueError(f"`{name}` must be given together with `do_sample`, which is not set.")
+        own: Any = generation_config
+        values = {
+            "do_sample": do_sample,
+            "n_best": n_best,
+            "beam_size": 1 if do_sample else max(own.num_beams or 1, n_best),
+            "length_penalty": 1.0 if own.length_penalty is None else own.length_penalty,
+            "early_stopping": own.early_stopping or False,
+            "temperature": 1.0 if own.temperature is None else own.temperature,
+            "top_k": 50 if own.top_k is None else own.top_k,
+            "top_p": 1.0 if own.top_p is None else own.top_p,
+        }
+        return cls(**(values | given), scores=scores, attention=attention)
+
+    def __post_init__(self) -> None:
+        for name in ("beam_size", "n_best"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 1, but is {getattr(self, name)} instead.")
+        if not math.isfinite(self.length_penalty):
+            raise ValueError(f"`length_penalty` must be a finite number, but is {self.length_penalty} instead.")
+        if self.n_best > self.beam_size and not self.do_sample:
+            raise ValueError(f"`n_best` must be at most `beam_size` ({self.beam_size}), but is {self.n_best} instead.")
+        if self.split_language is not None and (self.attention or self.n_best > 1):
+            raise ValueError(
+                "`split_language` must be left out with several hypotheses or `attention`, but is "
+                f"{self.split_language!r}."
+            )
