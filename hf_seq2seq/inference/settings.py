@@ -88,8 +88,12 @@ class DecodingSettings:
             attention: Whether the attention to the source is wanted.
 
         Raises:
+            TypeError: If there is no such option.
             ValueError: As the class does, **or** if an option of sampling is given without `do_sample`.
         """
+        for name in options.keys() - SearchOptions.__annotations__.keys():
+            known = ", ".join(SearchOptions.__annotations__)
+            raise TypeError(f"`{name}` must be an option of the search ({known}), but is none of them.")
         given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
         do_sample, n_best = given.get("do_sample", False), given.get("n_best", 1)
         for name in ("temperature", "top_k", "top_p"):

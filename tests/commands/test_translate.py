@@ -17,7 +17,7 @@ import torch
 from reference.tiny_models import tiny_model
 
 from hf_seq2seq import Translator, train_tokenizer
-from hf_seq2seq.commands.streams import check_output, write_lines
+from hf_seq2seq.commands.streams import check_output
 from hf_seq2seq.inference.segment import Segment
 from hf_seq2seq.inference.settings import DecodingSettings
 
@@ -399,15 +399,6 @@ def test_the_progress_is_shown_on_a_terminal_alone(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert command(*arguments)[2] == ""  # it would be mixed with the translations
     assert "sentences/s" in command(*arguments, "--output", tmp_path / "new.de")[2]
-
-
-def test_a_gzipped_output_is_whole_after_every_window(tmp_path: Path) -> None:
-    path = tmp_path / "new.de.GZ"
-    with path.open("wb") as output:
-        write_lines(["ä", ""], output, path)
-        assert gzip.decompress(path.read_bytes()) == "ä\n\n".encode()
-        write_lines(["ö"], output, path)
-        assert gzip.decompress(path.read_bytes()) == "ä\n\nö\n".encode()
 
 
 @pytest.mark.slow
