@@ -353,6 +353,7 @@ def test_translations_appear_while_the_input_is_still_open_in_utf8_whatever_the_
         assert process.wait() == 0
 
 
+@pytest.mark.slow
 def test_head_closing_the_pipe_is_no_error(model_folder: Path, translations: list[str], tmp_path: Path) -> None:
     (tmp_path / "new.en").write_text(TEXT * 20, encoding="utf-8")
     with start(model_folder, "--input", tmp_path / "new.en") as process:

@@ -425,6 +425,7 @@ def test_the_code_that_travels_is_what_the_modeling_file_imports() -> None:
     assert found | {"modeling_seq2seq_transformer"} == CODE.keys()
 
 
+@pytest.mark.slow
 def test_a_fresh_process_that_imports_the_package_loads_model_and_tokenizer(tmp_path: Path) -> None:
     model = tiny_model()
     tokenizer = train_tokenizer(iter(["one two", "two one"]), kind="word", vocab_size=6)
