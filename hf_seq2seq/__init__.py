@@ -27,6 +27,14 @@ def _register_models(transformers: ModuleType) -> None:
     import_module("hf_seq2seq.model")
 
 
+@when_imported("transformers.models.auto.tokenization_auto")
+def _register_tokenizer(auto: ModuleType) -> None:
+    """Registers the tokenizer's class as soon as AutoTokenizer is imported, which finds it by its name."""
+    config_class = import_module("hf_seq2seq.model").Seq2SeqTransformerConfig
+    tokenizer_class = import_module("hf_seq2seq.tokenization").Seq2SeqTransformerTokenizer
+    auto.AutoTokenizer.register(config_class, fast_tokenizer_class=tokenizer_class)
+
+
 @when_imported("hf_seq2seq.model.modeling_seq2seq_transformer")
 def _add_cards(modeling: ModuleType) -> None:
     """Gives the model class its `make_card`; the modeling file travels without this package, so it has none."""

@@ -143,7 +143,24 @@ def load_tokenizer(path_or_repo: PathLike, *, revision: str | None = None) -> Pr
                 f"The tokenizer of `{path_or_repo}` must have a `{name}`, but has none. Name it in "
                 "tokenizer_config.json."
             )
+    _warn_of_split_tokens(path_or_repo, tokenizer)
     return tokenizer
+
+
+def _warn_of_split_tokens(path_or_repo: PathLike, tokenizer: Any) -> None:
+    """Warns of special tokens that a user added to a stock tokenizer that cuts all special tokens in a text."""
+    if not getattr(tokenizer, "split_special_tokens", False):
+        return
+    controls = set(tokenizer.special_tokens_map.values())
+    added = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
+    split = [token for token in added if token not in controls and tokenizer.tokenize(token) != [token]]
+    if split:
+        logger.warning(
+            "The tokenizer of `%s` cuts the special token %r, which was added to it, into %d pieces, and never uses "
+            "the token itself. To keep it whole, add it to the tokenizer as it was before, with `add_tokens([%r])` "
+            "or after `import hf_seq2seq`, and save that.",
+            *(path_or_repo, split[0], len(tokenizer.tokenize(split[0])), split[0]),
+        )
 
 
 def _check_place(path_or_repo: PathLike, revision: str | None) -> None:

@@ -55,15 +55,27 @@ def encode_sources(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], **o
 
 
 def encode_targets(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], **options: Any) -> list[list[int]]:
-    """Returns the ids of each target text, in which a control token that is spelt out is plain text.
+    """Returns the ids of each target text, without a start token before them.
+
+    A control token that is spelt out is plain text.
 
     Raises:
         ValueError: If the tokenizer can encode sources alone.
     """
     check_encodes_targets(tokenizer)
     options |= {"verbose": False, **_reading_text(tokenizer)}
-    ids: list[list[int]] = tokenizer(text_target=list(texts), **options)["input_ids"]
-    return ids
+    rows: list[list[int]] = tokenizer(text_target=list(texts), **options)["input_ids"]
+    return [without_start(tokenizer, ids) for ids in rows]
+
+
+def without_start(tokenizer: PreTrainedTokenizerBase, ids: Any) -> Any:
+    """Returns the ids of a target without the `bos_token` that some tokenizers put before them.
+
+    The model puts its start token there itself, and never writes one: it would learn a token that `generate` bans.
+    """
+    start = tokenizer.bos_token_id
+    has_start = start not in (None, tokenizer.eos_token_id) and len(ids) > 0 and int(ids[0]) == start
+    return ids[1:] if has_start else ids
 
 
 def _reading_text(tokenizer: PreTrainedTokenizerBase) -> dict[str, bool]:

@@ -1,11 +1,12 @@
-"""Trains a tokenizer on raw text: a stock `PreTrainedTokenizerFast`, whose saved folder loads without this package.
+"""Trains a tokenizer on raw text; its saved folder loads without this package, as a stock `PreTrainedTokenizerFast`.
 
 Source and target share one tokenizer, as in Vaswani et al. (2017), section 5.1, and each text is encoded as
 `pieces </s>`. No text is normalized. With the byte-level kinds (bpe, unigram) every text can be encoded: `<unk>` never
 appears, and `decode(encode(text), skip_special_tokens=True) == text`.
 
 A text cannot put a control token into a sequence. A literal "</s>" in a text is cut into ordinary pieces like any
-other text (`split_special_tokens`), and no piece of the vocabulary spells a control token.
+other text (`split_special_tokens`), and no piece of the vocabulary spells a control token. Tokens that a user adds are
+never cut.
 """
 
 import json
@@ -18,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Literal, cast, get_args
 
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 
@@ -48,6 +49,42 @@ BORDERS = {
 
 # In characters. The time to train a byte-level kind is quadratic in the length of a part, and a text may be one part.
 LONGEST_TRAINING_LINE = 2000
+
+
+class Seq2SeqTransformerTokenizer(PreTrainedTokenizerFast):
+    """A `PreTrainedTokenizerFast` in which tokens that a user adds are whole, while a control token in a text is text.
+
+    The stock class has one switch for both, `split_special_tokens`: it cuts the special tokens that a user adds too.
+    Here they are ordinary tokens of the tokenizers library, which are never cut, and decoding with
+    `skip_special_tokens=True` leaves them out. `AutoTokenizer` finds this class by its name once `hf_seq2seq` is
+    imported. Without it, `AutoTokenizer` takes the stock class: tokens added before are whole there too, but decoding
+    shows them.
+    """
+
+    def _add_tokens(self, new_tokens: Sequence[str | AddedToken], special_tokens: bool = False) -> int:
+        ordinary = []
+        for token in new_tokens:
+            is_special = special_tokens or getattr(token, "special", False)
+            if is_special and str(token) not in self.all_special_tokens:
+                self._extra_special_tokens.append(str(token))
+            if str(token) not in SPECIAL_TOKENS:
+                fields = token.__getstate__() if isinstance(token, AddedToken) else {"content": token}
+                token = AddedToken(**{**fields, "special": False})
+            ordinary.append(token)
+        return int(super()._add_tokens(ordinary))
+
+    def _decode(
+        self,
+        token_ids: int | list[int],
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: bool | None = None,
+        **options: Any,
+    ) -> str:
+        if skip_special_tokens:
+            special = set(self.all_special_ids)
+            ids = [token_ids] if isinstance(token_ids, int) else token_ids
+            token_ids = [token_id for token_id in ids if token_id not in special]
+        return str(super()._decode(token_ids, skip_special_tokens, clean_up_tokenization_spaces, **options))
 
 
 def train_tokenizer(
@@ -115,7 +152,7 @@ def train_tokenizer(
 
 
 def _as_pretrained(tokenizer: Tokenizer, model_max_length: int | None) -> PreTrainedTokenizerFast:
-    """Returns the trained tokenizer in transformers' class, with `</s>` after each text."""
+    """Returns the trained tokenizer in a class of transformers, with `</s>` after each text."""
     pad_token, bos_token, eos_token, unk_token = SPECIAL_TOKENS
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"$A {eos_token}",
@@ -123,7 +160,7 @@ def _as_pretrained(tokenizer: Tokenizer, model_max_length: int | None) -> PreTra
         special_tokens=[(eos_token, SPECIAL_TOKENS.index(eos_token))],
     )
     limit = {} if model_max_length is None else {"model_max_length": model_max_length}
-    return PreTrainedTokenizerFast(
+    return Seq2SeqTransformerTokenizer(
         tokenizer_object=tokenizer,
         pad_token=pad_token,
         bos_token=bos_token,

@@ -10,6 +10,7 @@ import pytest
 import torch
 from huggingface_hub.constants import HF_HUB_CACHE
 from reference.tiny_models import tiny_model
+from transformers import PreTrainedTokenizerFast
 
 from hf_seq2seq.loading import load_model, load_tokenizer
 from hf_seq2seq.tokenization import train_tokenizer
@@ -134,3 +135,20 @@ def test_weights_in_a_pickle_file_of_a_repository_are_not_read(folder: Path) -> 
     torch.save(tiny_model().state_dict(), snapshot / "pytorch_model.bin")
     with pytest.raises(OSError, match=r"model\.safetensors"):
         load_model("someone/pickled")
+
+
+def test_a_stock_tokenizer_that_cuts_the_tokens_added_to_it_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """https://github.com/huggingface/transformers/issues/29564"""
+    trained = train_tokenizer(iter(["a b c"]), vocab_size=260)
+    trained.add_tokens(["<2de>"], special_tokens=True)
+    trained.save_pretrained(tmp_path / "ours")
+    load_tokenizer(tmp_path / "ours")
+    assert not caplog.records
+    stock = PreTrainedTokenizerFast.from_pretrained(tmp_path / "ours")
+    stock.add_special_tokens({"additional_special_tokens": ["<2fr>"]})
+    stock.save_pretrained(tmp_path / "stock")
+    assert load_tokenizer(tmp_path / "stock").tokenize("<2de>") == ["<2de>"]
+    assert "cuts the special token '<2fr>', which was added to it, into 5 pieces" in caplog.text
+    assert "with `add_tokens(['<2fr>'])` or after `import hf_seq2seq`" in caplog.text

@@ -3,6 +3,7 @@ import json
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -241,6 +242,90 @@ print(json.dumps([
     assert json.loads(run.stdout) == [
         *(train("unigram").encode(text), 64, ["input_ids", "attention_mask"], False, text),
     ]
+
+
+WAYS_TO_ADD: dict[str, Callable[[Path], Any]] = {
+    "add_special_tokens": lambda folder: with_added(
+        load(folder), lambda it: it.add_special_tokens({"additional_special_tokens": ["<2de>"]})
+    ),
+    "add_tokens as special": lambda folder: with_added(
+        load(folder), lambda it: it.add_tokens(["<2de>"], special_tokens=True)
+    ),
+    "add_tokens": lambda folder: with_added(load(folder), lambda it: it.add_tokens("<2de>")),
+    "from_pretrained": lambda folder: AutoTokenizer.from_pretrained(folder, additional_special_tokens=["<2de>"]),
+}
+
+
+def with_added(
+    tokenizer: PreTrainedTokenizerFast, add: Callable[[PreTrainedTokenizerFast], int]
+) -> PreTrainedTokenizerFast:
+    assert add(tokenizer) == 1
+    return tokenizer
+
+
+@pytest.mark.parametrize("way", WAYS_TO_ADD)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_token_that_a_user_adds_is_whole_and_spelt_control_tokens_are_still_text(
+    trained: dict[str, PreTrainedTokenizerFast], kind: Kind, way: str, tmp_path: Path
+) -> None:
+    """https://github.com/huggingface/transformers/issues/29564"""
+    trained[kind].save_pretrained(tmp_path / "trained")
+    tokenizer = WAYS_TO_ADD[way](tmp_path / "trained")
+    tokenizer.save_pretrained(tmp_path / "added")
+    new_id = len(trained[kind])
+    literal = "many</s> <s> people"
+    one: Any
+    for one in (tokenizer, load(tmp_path / "added"), pickle.loads(pickle.dumps(tokenizer))):
+        assert len(one) == new_id + 1
+        assert one.tokenize("<2de> many") == ["<2de>", *trained[kind].tokenize(" many")]
+        assert one.encode("many <2de>")[-2:] == [new_id, EOS_ID]
+        assert one.encode(literal) == trained[kind].encode(literal)
+        shown = one.decode(one.encode("many <2de>"), skip_special_tokens=True)
+        assert shown.rstrip() == ("many <2de>" if way == "add_tokens" else "many")
+        assert one.decode(one.encode("many<2de>"), skip_special_tokens=False).replace(" ", "") == "many<2de></s>"
+
+
+def test_added_tokens_are_whole_in_a_process_without_this_package(
+    trained: dict[str, PreTrainedTokenizerFast], tmp_path: Path
+) -> None:
+    """https://github.com/huggingface/transformers/issues/29564"""
+    for kind in KINDS:
+        trained[kind].save_pretrained(tmp_path / kind)
+        for way, added in WAYS_TO_ADD.items():
+            added(tmp_path / kind).save_pretrained(tmp_path / kind / way)
+    script = """
+import sys, json
+from transformers import AutoTokenizer
+folders, texts = sys.argv[2:], json.loads(sys.argv[1])
+tokenizers = [AutoTokenizer.from_pretrained(folder) for folder in folders]
+assert not any(name.startswith("hf_seq2seq") for name in sys.modules)
+print(json.dumps([tokenizer(texts)["input_ids"] for tokenizer in tokenizers]))
+"""
+    folders = [tmp_path / kind / way for kind in KINDS for way in WAYS_TO_ADD]
+    texts = ["<2de> many</s> people", "<s>", "<2de>"]
+    command = [sys.executable, "-c", script, json.dumps(texts), *map(str, folders)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(run.stdout) == [
+        [
+            [len(trained[kind])] * text.count("<2de>") + trained[kind].encode(text.removeprefix("<2de>"))
+            for text in texts
+        ]
+        for kind in KINDS
+        for _ in WAYS_TO_ADD
+    ]
+
+
+def test_extra_tokens_of_another_list_are_whole_beside_those_of_the_first(tmp_path: Path) -> None:
+    tokenizer = train("bpe", extra_tokens=())
+    tokenizer.add_special_tokens({"extra_special_tokens": ["<2de>"], "mask_token": "<mask>"})
+    tokenizer.add_special_tokens({"extra_special_tokens": ["<2fr>"]}, replace_extra_special_tokens=False)
+    tokenizer.save_pretrained(tmp_path)
+    for one in (tokenizer, load(tmp_path)):
+        assert one.tokenize("<2de><2fr><mask>") == ["<2de>", "<2fr>", "<mask>"]
+        assert one.extra_special_tokens == ["<2de>", "<2fr>"]
+        assert one.mask_token == "<mask>"
+        assert one.decode(one.encode("<2de>a<mask>"), skip_special_tokens=True) == "a"
+        assert one.decode(EOS_ID, skip_special_tokens=True) == ""
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,6 +1,7 @@
 """Makes batches of tensors from tokenized pairs."""
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,15 +9,18 @@ import numpy as np
 from tokenizers.models import BPE
 from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerBase
 
+from hf_seq2seq.token_lookup import encode_sources, encode_targets, without_start
+
 
 @dataclass
 class Seq2SeqCollator(DataCollatorForSeq2Seq):
     """Pads sources, targets and, if it has the model, the decoder's inputs; optionally with BPE-dropout.
 
     It takes the arguments of `DataCollatorForSeq2Seq` and pads as that does: labels with -100, and `decoder_input_ids`
-    by `model.prepare_decoder_input_ids_from_labels`. It differs in two points. Columns that are no inputs of the model
-    (`length`, texts) are left out, where the stock collator fails. A batch without labels has no entry `labels`, where
-    the stock one has None. The features are not changed.
+    by `model.prepare_decoder_input_ids_from_labels`. It differs in three points. Columns that are no inputs of the
+    model (`length`, texts) are left out, where the stock collator fails. A batch without labels has no entry `labels`,
+    where the stock one has None. A `bos_token` before the labels is left out: the model puts its start token there.
+    The features are not changed.
 
     With `bpe_dropout`, each side is tokenized again, and each merge of two pieces is left out with that probability
     (Provilkov et al. 2020, https://arxiv.org/abs/1910.13267, who mostly use 0.1), so that the model sees each word in
@@ -46,13 +50,14 @@ class Seq2SeqCollator(DataCollatorForSeq2Seq):
 
     def __call__(self, features: list[dict[str, Any]], return_tensors: str | None = None) -> Any:
         """Returns a `BatchEncoding` of `input_ids`, `attention_mask`, `labels` and `decoder_input_ids`."""
+        wanted = {*self.tokenizer.model_input_names, "labels"}
+        features = [{name: value for name, value in feature.items() if name in wanted} for feature in features]
+        for feature in features:
+            if feature.get("labels") is not None:
+                feature["labels"] = without_start(self.tokenizer, feature["labels"])
         if self._resegmenter is not None:
             features = self._resegmenter(features)
-        wanted = {*self.tokenizer.model_input_names, "labels"}
-        batch = super().__call__(
-            [{name: value for name, value in feature.items() if name in wanted} for feature in features],
-            return_tensors,
-        )
+        batch = super().__call__(features, return_tensors)
         if batch["labels"] is None:
             del batch["labels"]
         return batch
@@ -74,19 +79,26 @@ class _Resegmenter:
         self.dropping: Any = copy.deepcopy(tokenizer)
         self.exact.backend_tokenizer.model.dropout = None
         self.dropping.backend_tokenizer.model.dropout = dropout
+        # Not `all_special_ids`: a tag that the user added as a special token is a part of the text.
+        controls = tokenizer.special_tokens_map.values()
+        self.control_ids = {tokenizer.convert_tokens_to_ids(str(token)) for token in controls}
 
     def __call__(self, features: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Returns the features with other tokens, and without their other columns, which would no longer match."""
-        sides = {"input_ids": "text"} | ({"labels": "text_target"} if features[0].get("labels") is not None else {})
+        sides: dict[str, Callable[..., list[list[int]]]] = {"input_ids": encode_sources}
+        if features[0].get("labels") is not None:
+            sides["labels"] = encode_targets
         columns = [self._resegment([feature[side] for feature in features], sides[side]) for side in sides]
         return [dict(zip(sides, row, strict=True)) for row in zip(*columns, strict=True)]
 
-    def _resegment(self, rows: list[Any], argument: str) -> list[list[int]]:
+    def _resegment(self, rows: list[Any], encode: Callable[..., list[list[int]]]) -> list[list[int]]:
         rows = [np.asarray(row).tolist() for row in rows]
-        texts = self.exact.batch_decode(rows, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        options = {argument: texts, "truncation": False, "padding": False, "verbose": False}
-        options["return_attention_mask"] = False
-        exact, dropping = (tokenizer(**options)["input_ids"] for tokenizer in (self.exact, self.dropping))
+        texts = self.exact.batch_decode(
+            [[token for token in row if token not in self.control_ids] for row in rows],
+            clean_up_tokenization_spaces=False,
+        )
+        options = {"truncation": False, "padding": False, "return_attention_mask": False}
+        exact, dropping = (encode(tokenizer, texts, **options) for tokenizer in (self.exact, self.dropping))
         return [
             drawn if row == again and len(drawn) <= self.exact.model_max_length else row
             for row, again, drawn in zip(rows, exact, dropping, strict=True)

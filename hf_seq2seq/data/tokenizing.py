@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # Part of the key of cached tokens. Raise it when a change of this file makes other rows of the same pairs.
-TOKENS_VERSION = 2
+TOKENS_VERSION = 3
 
 # Attributes of a tokenizer that do not change the ids, since nothing is cut or padded here. All other simple
 # attributes are part of the key, such as the languages of a multilingual tokenizer.
@@ -52,7 +52,7 @@ def tokenize_pairs(
     Args:
         dataset: Pairs in the text columns "source" and "target".
         tokenizer: A tokenizer that ends each text with the end-of-sentence token. It gets the targets as
-            `text_target`.
+            `text_target`. A start token that it puts before them is left out, since the model adds its own.
         max_length: The largest number of tokens of a side, with the end-of-sentence token.
         over_long: What happens to a pair with a longer side: "drop" leaves the pair out, "truncate" cuts the side to
             `max_length` tokens, of which the last is still the end-of-sentence token. The number of such pairs is

@@ -198,7 +198,7 @@ def test_targets_are_cut_as_targets() -> None:
 
     class TaggingTokenizer(PreTrainedTokenizerFast):
         def _switch_to_target_mode(self) -> None:
-            self._tag("<s>", 1)
+            self._tag("<pad>", 0)
 
         def _switch_to_input_mode(self) -> None:
             self._tag("</s>", 2)
@@ -214,8 +214,35 @@ def test_targets_are_cut_as_targets() -> None:
     tokenizer._switch_to_input_mode()
     given = [{"input_ids": tokenizer("the cat")["input_ids"], "labels": tokenizer(text_target="the")["input_ids"]}]
     batch = Seq2SeqCollator(tokenizer, bpe_dropout=1 - 1e-9)(given)
-    assert (batch["input_ids"][0, 0], batch["labels"][0, 0]) == (2, 1)
+    assert (batch["input_ids"][0, 0], batch["labels"][0, 0]) == (2, 0)
     assert (batch["input_ids"].shape[1], batch["labels"].shape[1]) == (8, 4)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 1 - 1e-9])
+def test_a_start_token_before_the_labels_is_left_out(bpe_tokenizer: PreTrainedTokenizerFast, dropout: float) -> None:
+    """https://github.com/huggingface/transformers/issues/12870"""
+    tokenizer = copy.deepcopy(bpe_tokenizer)
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
+    )
+    given = [{"input_ids": tokenizer(text)["input_ids"], "labels": tokenizer(text)["input_ids"]} for text in TEXTS[:2]]
+    before = copy.deepcopy(given)
+    rows = Seq2SeqCollator(tokenizer, bpe_dropout=dropout)(given)
+    for row, text in zip(unpadded(rows["labels"]), TEXTS, strict=False):
+        pieces = bpe_tokenizer(text)["input_ids"]
+        assert len(row) == len(text) + 1 if dropout else row == pieces
+        assert row[0] != 1
+    assert {row[0] for row in rows["input_ids"].tolist()} == {1}
+    assert given == before
+
+
+def test_bpe_dropout_cuts_the_text_beside_a_token_that_the_user_added(bpe_tokenizer: PreTrainedTokenizerFast) -> None:
+    tokenizer = copy.deepcopy(bpe_tokenizer)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<2de>"]})
+    given: Any = [{"input_ids": tokenizer("<2de>the cat")["input_ids"]}]
+    (row,) = unpadded(Seq2SeqCollator(tokenizer, bpe_dropout=1 - 1e-9)(given)["input_ids"])
+    assert row[0] == len(tokenizer) - 1
+    assert len(row) == 1 + len("the cat") + 1
 
 
 def test_the_collator_for_evaluation_is_a_copy_without_dropout(bpe_tokenizer: PreTrainedTokenizerFast) -> None:

@@ -1,3 +1,4 @@
+import copy
 import os
 import pickle
 import subprocess
@@ -7,6 +8,7 @@ from typing import Any
 
 import datasets
 import pytest
+from tokenizers import processors
 from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast
 
 from hf_seq2seq.data import tokenize_pairs, tokenizing
@@ -119,6 +121,18 @@ def test_over_long_pairs_alone_are_an_error_at_the_end_of_a_stream(letter_tokeni
     with pytest.raises(ValueError, match=r"`max_length` must leave .* but is 2 while all pairs have more tokens"):
         list(stream)
     assert len(list(tokenize_pairs(stream_of(*LONG), letter_tokenizer, max_length=2, over_long="truncate"))) == 4
+
+
+@pytest.mark.parametrize("make", [make_pairs, stream_of])
+def test_a_start_token_before_targets_is_left_out(make: Any, letter_tokenizer: PreTrainedTokenizerFast) -> None:
+    """https://github.com/huggingface/transformers/issues/12870"""
+    tokenizer = copy.deepcopy(letter_tokenizer)
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
+    )
+    (row,) = tokenize_pairs(make(("a b", "c")), tokenizer, max_length=9)
+    assert (row["input_ids"], row["labels"]) == ([1, 4, 5, 2], [6, 2])
+    assert (row["source_length"], row["target_length"]) == (4, 2)
 
 
 def test_a_stream_takes_no_processes(letter_tokenizer: PreTrainedTokenizerFast) -> None:

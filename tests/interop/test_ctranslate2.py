@@ -14,6 +14,7 @@ from reference.tiny_models import random_sentences, tiny_config, tiny_model
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerFast
 
 from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration, interop, train_tokenizer
+from hf_seq2seq.inference import Translator
 from hf_seq2seq.interop import to_ctranslate2
 from hf_seq2seq.interop.ctranslate2 import ACTIVATIONS
 from scripts.benchmarks.compare_ctranslate2 import TIE, search_with_ctranslate2, search_with_generate, ties
@@ -160,6 +161,29 @@ def test_quantized_weights_are_smaller_and_translate_nearly_the_same(
     ours = search_with_generate(reverser, rows, 4, MAX_NEW_TOKENS)
     assert sum(our == their for our, their in zip(ours, theirs, strict=True)) > 0.8 * len(rows)
     assert not any(PAD in output for output in theirs)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "char", "word"])
+def test_a_token_that_a_user_adds_is_whole_here_too(kind: Any, tmp_path: Path) -> None:
+    """https://github.com/huggingface/transformers/issues/29564"""
+    tokenizer = train_tokenizer(iter(["a b c d </s> <2 de>"]), vocab_size=280, kind=kind)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<2de>"]})
+    to_ctranslate2(lively_model(vocab_size=len(tokenizer)), tokenizer, tmp_path / "ct2")
+    lively_model(vocab_size=len(tokenizer)).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    ours = Translator.from_pretrained(tmp_path / "model")
+    theirs = Translator.from_pretrained(tmp_path / "ct2", backend="ctranslate2")
+    texts = ["<2de> a b", "a </s> b", "<2de>c</s>"]
+    ids = theirs.tokenizer(texts)["input_ids"]
+    assert ids == ours.tokenizer(texts)["input_ids"]
+    assert [row.count(len(tokenizer) - 1) for row in ids] == [1, 0, 1]
+    assert all(row.count(END) == 1 for row in ids)
+    found, expected = (
+        [(one.token_ids, one.text) for (one,) in translator.hypotheses(texts, prefix="<2de>", beam_size=1)]
+        for translator in (theirs, ours)
+    )
+    assert found == expected
+    assert all(token_ids[0] == len(tokenizer) - 1 and "<2de>" not in text for token_ids, text in found)
 
 
 # What is written

@@ -254,6 +254,26 @@ def test_a_tokenizer_larger_than_the_vocabulary_is_named_with_both_sizes(
         run(settings, tmp_path / "out", **FINE_TUNING, model_name_or_path=tmp_path / "small")
 
 
+def test_tokens_that_a_user_added_to_the_tokenizer_are_whole_in_training(
+    settings: Settings, finished: Path, tmp_path: Path
+) -> None:
+    """https://github.com/huggingface/transformers/issues/29564"""
+    tokenizer: Any = AutoTokenizer.from_pretrained(finished, additional_special_tokens=["<2de>"])
+    tokenizer.save_pretrained(tmp_path / "tagged")
+    (tmp_path / "pairs.tsv").write_text("<2de> one\teins\n<2de> two\tzwei\n", encoding="utf-8")
+    options: Settings = dict.fromkeys(("train_source", "train_target", "validation_source", "validation_target"))
+    options |= {"train_file": tmp_path / "pairs.tsv", "tokenizer": tmp_path / "tagged", "tokenizer_kind": None}
+    run(settings, tmp_path / "out", **options, vocab_size=None, max_steps=1, max_length=6, over_long="truncate")
+    trained = Translator.from_pretrained(tmp_path / "out")
+    assert trained.model.config.vocab_size == len(tokenizer) == len(load_tokenizer(finished)) + 1
+    ids = trained.tokenizer(["<2de> one", "</s>"])["input_ids"]
+    assert ids == [
+        [len(tokenizer) - 1, *load_tokenizer(finished)(" one")["input_ids"]],
+        tokenizer("</s>")["input_ids"],
+    ]
+    assert ids[1].count(2) == 1
+
+
 def test_a_tokenizer_that_ends_no_text_is_refused(settings: Settings, tmp_path: Path) -> None:
     tokenizer = train_tokenizer(iter(["one two"]), vocab_size=50, kind="char")
     tokenizer.backend_tokenizer.post_processor = processors.Sequence([])
