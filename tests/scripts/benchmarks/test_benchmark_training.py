@@ -64,7 +64,8 @@ def test_all_parts_in_one_process_write_figures_a_table_and_a_figure(
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert lines[0] == "| measure | peer | ours | ratio |"
     assert {line.count("|") for line in lines} == {5}
-    assert len(lines) == 2 + 3 + 4 + 8
+    for measure in ("training, real target tokens a second", "real tokens in a batch, target", "time of a step"):
+        assert any(line.startswith(f"| {measure}") for line in lines)
 
 
 @pytest.mark.slow
