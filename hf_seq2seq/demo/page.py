@@ -13,6 +13,7 @@ import torch
 from hf_seq2seq.inspection.attention import Head, attention_maps
 from hf_seq2seq.inspection.trace import STACK_NAMES, Stack
 
+from .guard import app_options
 from .views import (
     LARGEST_BEAM,
     DemoTranslator,
@@ -71,7 +72,15 @@ class Page(gr.Blocks):
 
     def launch(self, *args: Any, **options: Any) -> Any:
         """Serves the page, as `gradio.Blocks.launch` does."""
-        return super().launch(*args, **(_LAUNCH | options))
+        return super().launch(*args, **({"app_kwargs": app_options()} | _LAUNCH | options))
+
+    async def preprocess_data(self, *args: Any, **options: Any) -> Any:
+        """Reads what a client sent. What is wrong with it is told to the client, with no traceback in the log."""
+        try:
+            return await super().preprocess_data(*args, **options)
+        except Exception as error:
+            message = error.message if isinstance(error, gr.Error) else str(error)
+            raise gr.Error(message, print_exception=False) from error
 
 
 def make_page(translator: DemoTranslator, example: str) -> Page:

@@ -2,7 +2,7 @@
 
 import base64
 import html
-import math
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
@@ -151,9 +151,9 @@ def check_beam_size(beam_size: float) -> int:
     Raises:
         ValueError: If it is none that the page offers.
     """
-    if not (1 <= beam_size <= LARGEST_BEAM and beam_size == int(beam_size)):
+    if not (isinstance(beam_size, int | float) and 1 <= beam_size <= LARGEST_BEAM and beam_size == int(beam_size)):
         raise ValueError(
-            f"`beam size` must be a whole number from 1 to {LARGEST_BEAM}, but is {beam_size:,.10g} instead. Choose "
+            f"`beam size` must be a whole number from 1 to {LARGEST_BEAM}, but is {_shown(beam_size)} instead. Choose "
             "one of these: larger ones take longer and hardly find better translations."
         )
     return int(beam_size)
@@ -165,12 +165,18 @@ def check_length_penalty(length_penalty: float) -> float:
     Raises:
         ValueError: If it is none that the page offers.
     """
-    if not (math.isfinite(length_penalty) and abs(length_penalty) <= LARGEST_PENALTY):
+    if not (isinstance(length_penalty, int | float) and abs(length_penalty) <= LARGEST_PENALTY):
         raise ValueError(
             f"`length penalty` must be a number from {-LARGEST_PENALTY:g} to {LARGEST_PENALTY:g}, but is "
-            f"{length_penalty:,.10g} instead. Beyond these the length alone would decide."
+            f"{_shown(length_penalty)} instead. Beyond these the length alone would decide."
         )
     return float(length_penalty)
+
+
+def _shown(value: Any) -> str:
+    """Returns a value that a client sent, of any kind and size, in short."""
+    is_usual = isinstance(value, int | float) and abs(value) < 1e15
+    return f"{value:,.10g}" if is_usual else reprlib.repr(value)
 
 
 def hypotheses_table(translation: Translation) -> str:
