@@ -157,6 +157,6 @@ def writing(folder: PathLike, *, remove_on_failure: bool = False) -> Iterator[No
 def _is_out_of_room(error: Exception) -> bool:
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    # safetensors, tokenizers and torch raise exceptions of their own, whose text alone names the cause.
+    # safetensors, tokenizers and torch raise exceptions of their own; only their text names the cause.
     signs = ("No space left", "File too large", "quota exceeded", "PytorchStreamWriter", "inline_container")
     return any(sign in str(error) for sign in signs)

@@ -1,6 +1,6 @@
 """Loads a model or a tokenizer from a folder or the Hub, with errors that name the file and the way out.
 
-Weights are read from safetensors files alone, since a pickle file can run code. The Python code that may come with a
+Weights are read only from safetensors files, since a pickle file can run code. The Python code that may come with a
 model is never run.
 """
 
@@ -266,7 +266,7 @@ def _check_weights(path_or_repo: PathLike, revision: str | None) -> None:
     others = sorted(str(name) for name in names if not str(name).endswith(".safetensors"))
     if others:
         raise ValueError(
-            f"The {SAFE_WEIGHTS_INDEX_NAME} of `{path_or_repo}` must name safetensors files alone, but names "
+            f"The {SAFE_WEIGHTS_INDEX_NAME} of `{path_or_repo}` must name only safetensors files, but names "
             f"{others[0]!r}, which is not read. Ask whoever made it for another."
         )
 

@@ -42,7 +42,7 @@ def ids_to_tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], side: 
 
 
 def decode_sources(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Sequence[int]]) -> list[str]:
-    """Returns sources as text to read, or as tokens joined by spaces if the tokenizer can decode targets alone."""
+    """Returns sources as text to read, or as tokens joined by spaces if the tokenizer can decode only targets."""
     if not _has_two_vocabularies(tokenizer):
         return list(tokenizer.batch_decode([list(ids) for ids in rows], skip_special_tokens=True))
     return [" ".join(ids_to_tokens(tokenizer, ids, "source")) for ids in rows]
@@ -60,7 +60,7 @@ def encode_targets(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], **o
     A control token that is spelt out is plain text.
 
     Raises:
-        ValueError: If the tokenizer can encode sources alone.
+        ValueError: If the tokenizer can encode only sources.
     """
     check_encodes_targets(tokenizer)
     options |= {"verbose": False, **_reading_text(tokenizer)}
@@ -97,7 +97,7 @@ def check_encodes_targets(tokenizer: PreTrainedTokenizerBase) -> None:
     if isinstance(tokenizer, FSMTTokenizer) and vocabulary(tokenizer, "source") != vocabulary(tokenizer, "target"):
         raise ValueError(
             f"The tokenizer of `{tokenizer.name_or_path}` must encode targets, but is an FSMTTokenizer with a "
-            "vocabulary for each side, which encodes sources alone. Such a model can translate, but not be trained "
+            "vocabulary for each side, which encodes only sources. Such a model can translate, but not be trained "
             "further, nor be given a text of the target's side."
         )
 

@@ -252,7 +252,7 @@ def _train_byte_level(tokenizer: Tokenizer, lines: Iterator[str], vocab_size: in
     size = LONGEST_TRAINING_LINE
     parts = (line[start : start + size] for line in lines for start in range(0, len(line), size))
     if isinstance(tokenizer.model, models.BPE):
-        # A piece that occurs once would be learned from that one place alone.
+        # A piece that occurs once would be learned from only that place.
         tokenizer.train_from_iterator(parts, trainers.BpeTrainer(min_frequency=2, **settings))
     else:
         # The length of a piece is counted in bytes here, and most of the world's letters have two or three.

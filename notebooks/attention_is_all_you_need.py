@@ -251,7 +251,7 @@ assert math.isclose(positions.vectors[place, 2 * i + 1], math.cos(angle), abs_to
 draw_positions(positions)
 
 # %% [markdown]
-# Two things make these vectors useful. The similarity of two positions depends on their distance alone, which the
+# Two things make these vectors useful. The similarity of two positions depends only on their distance, which the
 # stripes along the diagonal show. And the vector of a position *k* steps further is a rotation of the vector here, the
 # same rotation everywhere: the paper's reason for this choice, since a linear layer can learn to look *k* tokens back.
 
@@ -309,7 +309,7 @@ print(f"input {tuple(x.shape)}; queries, keys and values each {tuple(queries.sha
 #
 # $$\mathrm{Attention}(Q, K, V) = \mathrm{softmax}\left(\frac{Q K^T}{\sqrt{d_k}}\right) V$$
 #
-# The pictures show the three steps for the first head: the colours of the first two differ in their scale alone, and
+# The pictures show the three steps for the first head: the colours of the first two differ only in their scale, and
 # the softmax picks out the largest of each row.
 
 # %%
@@ -341,7 +341,7 @@ for width in (4, 16, 64, 256):
 # ## 7. Masks (sections 3.1 and 3.2.3)
 #
 # Two kinds of cells get no weight at all. *Padding*: texts of a batch are filled up to the same length, and nobody may
-# look at the filling. *The future*: in the decoder, the token at position *i* may look at positions up to *i* alone,
+# look at the filling. *The future*: in the decoder, the token at position *i* may look only at positions up to *i*,
 # since the later ones are what it is to predict. Forbidden scores are set to a huge negative number before the
 # softmax, so that their weight is exactly 0. These are the masks that the model applied to a batch of two texts. After
 # the `</s>` of the shorter translation there is nothing to predict, so that there it counts as filling too.
@@ -419,8 +419,8 @@ print(f"normalised {normal[0].norm():.1f} = sqrt({d_model})")
 # %% [markdown]
 # ## 10. Feed-forward networks (section 3.3)
 #
-# Attention moves information between tokens; the second sub-layer works on each token alone, with the same weights at
-# every position:
+# Attention moves information between tokens; the second sub-layer works on each token by itself, with the same
+# weights at every position:
 #
 # $$\mathrm{FFN}(x) = \max(0,\ x W_1 + b_1)\,W_2 + b_2$$
 #
@@ -432,7 +432,7 @@ inner = torch.relu(after_attention @ layer.fc1.weight.T + layer.fc1.bias)  # (S,
 feed_forward = inner @ layer.fc2.weight.T + layer.fc2.bias  # -> (S, D)
 print(f"{(inner == 0).float().mean():.0%} of the inner numbers are 0 after the ReLU")
 
-# Each token alone gives the same.
+# Each token by itself gives the same.
 one_by_one = torch.stack([layer.fc2(torch.relu(layer.fc1(token))) for token in after_attention])
 assert torch.allclose(one_by_one, feed_forward, atol=1e-5)
 

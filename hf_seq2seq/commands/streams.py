@@ -63,7 +63,7 @@ class _StandardInput(io.RawIOBase):
         """Returns whether all that has arrived was handed on."""
         try:
             return not self._arrived and not select.select([sys.stdin], [], [], 0)[0]
-        except OSError:  # Windows selects among sockets alone
+        except OSError:  # Windows selects only among sockets
             return True
 
 

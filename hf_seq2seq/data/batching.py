@@ -25,7 +25,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
     So every epoch has the same number of batches, but other pairs share a batch, and the batches come in another
     order.
 
-    All this depends on `seed` and the epoch alone; call `set_epoch` before each epoch. With several ranks, each takes
+    All this depends only on `seed` and the epoch; call `set_epoch` before each epoch. With several ranks, each takes
     every `num_ranks`-th batch of the same list, as a `DataLoader` prepared by accelerate does: the number of batches
     is a multiple of `num_ranks`, and the batches of one step cost about the same. No pair is left out or repeated.
 
@@ -121,8 +121,8 @@ class TokenBudgetStream(IterableDataset[list[dict[str, Any]]]):
     so the batches of one step differ in cost as far as they do not fill the budget. The workers of a `DataLoader`
     share the shards of the stream. A stream made of files is one shard; more workers than shards have nothing to do.
 
-    Each iteration begins at the start and yields the same batches again. They depend on the stream, `seed` and the
-    number of workers alone.
+    Each iteration begins at the start and yields the same batches again. They depend only on the stream, `seed` and
+    the number of workers.
 
     Args:
         stream: Rows with the columns "input_ids" and "labels", as `tokenize_pairs` returns them for a stream.

@@ -26,7 +26,7 @@ class Seq2SeqCollator(DataCollatorForSeq2Seq):
     (Provilkov et al. 2020, https://arxiv.org/abs/1910.13267, who mostly use 0.1), so that the model sees each word in
     many forms:
 
-    - It is for training data alone. For evaluation use `dataclasses.replace(collator, bpe_dropout=0.0)`.
+    - It is only for training data. For evaluation use `dataclasses.replace(collator, bpe_dropout=0.0)`.
     - A side keeps its tokens if its decoded text does not tokenize to the same tokens (a truncated side, for example),
       or if it would become longer than `tokenizer.model_max_length`.
     - Sides become longer, so a batch made by a token budget may exceed the budget.

@@ -32,7 +32,7 @@ class PageRequestsOnly:
 
 
 def app_options() -> dict[str, Any]:
-    """Returns the arguments of FastAPI with which a server answers its own page alone."""
+    """Returns the arguments of FastAPI with which a server answers only its own page."""
     return {"middleware": [Middleware(PageRequestsOnly)], "exception_handlers": {KeyError: _say_unknown}}
 
 

@@ -168,7 +168,7 @@ def check_length_penalty(length_penalty: float) -> float:
     if not (isinstance(length_penalty, int | float) and abs(length_penalty) <= LARGEST_PENALTY):
         raise ValueError(
             f"`length penalty` must be a number from {-LARGEST_PENALTY:g} to {LARGEST_PENALTY:g}, but is "
-            f"{_shown(length_penalty)} instead. Beyond these the length alone would decide."
+            f"{_shown(length_penalty)} instead. Beyond these only the length would decide."
         )
     return float(length_penalty)
 

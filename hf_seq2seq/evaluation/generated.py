@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def generation_metrics(tokenizer: "PreTrainedTokenizerBase") -> Callable[["EvalPrediction"], dict[str, float]]:
     """Returns a `compute_metrics` for a Seq2SeqTrainer that evaluates by generation (`predict_with_generate`).
 
-    It returns the values of `score` without the signatures: experiment trackers take numbers alone.
+    It returns the values of `score` without the signatures: experiment trackers take only numbers.
     """
 
     def compute_metrics(prediction: "EvalPrediction") -> dict[str, float]:

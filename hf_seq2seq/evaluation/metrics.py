@@ -23,7 +23,7 @@ class Score(NamedTuple):
 
     Attributes:
         value: The number.
-        signature: How it was computed, for those who want to compute it again; None where there is one way alone.
+        signature: How it was computed, for those who want to compute it again; None where there is only one way.
     """
 
     value: float

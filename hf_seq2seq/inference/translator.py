@@ -28,7 +28,7 @@ class Translator:
 
     Each text is one line and so is its translation: a line break that the model writes becomes a space. A blank text
     has a blank translation. An output has at most 50 tokens more than its source (Vaswani et al. 2017, section 6.1).
-    A text has the same translation alone and among others.
+    A text has the same translation by itself and among others.
 
     `translator.hypotheses(texts)` tells more: several translations of each text, their log-probabilities, and the
     attention of their tokens to the source.

@@ -27,7 +27,7 @@ def from_fsmt(path_or_repo: PathLike) -> Seq2SeqTransformerForConditionalGenerat
     There are three differences. Positions become a learned table: training changes them, and longer texts are refused.
     The table has as many rows as `max_position_embeddings`, or as the longest output that the generation settings
     allow. Layers are not dropped in training (`encoder_layerdrop`, `decoder_layerdrop`), which a warning says. And
-    padding in the target is masked by `decoder_attention_mask` alone, where FSMT masks it by its id.
+    padding in the target is masked only by `decoder_attention_mask`, where FSMT masks it by its id.
 
     Args:
         path_or_repo: A folder, or the name of a repository on the Hub, with safetensors files or pytorch_model.bin.

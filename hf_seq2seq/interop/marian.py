@@ -1,6 +1,6 @@
 """Turns MarianMT models into ours, and ours into MarianMT's, with the same logits and generation settings.
 
-The networks differ in the order of the sinusoids alone: Marian's position vectors have all sines before all cosines,
+The networks differ only in the order of the sinusoids: Marian's position vectors have all sines before all cosines,
 in ours they alternate. No layer depends on the order of the d_model axis, so the same permutation of that axis in
 every weight makes the two equal, exactly.
 """

@@ -150,7 +150,7 @@ def load_stock_tokenizer(
     if missing:
         raise ValueError(
             f"The tokenizer of `{path_or_repo}` must have the files {', '.join(file_names)}, but has no "
-            f"{', '.join(missing)}. Copy them there, or remove all of them to import the weights alone."
+            f"{', '.join(missing)}. Copy them there, or remove all of them to import only the weights."
         )
     try:
         tokenizer: Any = tokenizer_class.from_pretrained(folder)

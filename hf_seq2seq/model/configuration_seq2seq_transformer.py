@@ -62,7 +62,7 @@ class Seq2SeqTransformerConfig(PreTrainedConfig):
         encoder_ffn_dim: Inner width d_ff of the encoder's feed-forward networks (section 3.3).
         decoder_ffn_dim: Inner width d_ff of the decoder's feed-forward networks (section 3.3).
         key_dim: Width d_k of queries and keys in each head; `None` means `d_model` divided by the heads of that stack.
-            Values always have `d_model` divided by the heads (Table 3, row B changes d_k alone).
+            Values always have `d_model` divided by the heads (Table 3, row B changes only d_k).
         norm_position: "post" normalises after each residual sum (the paper, section 3.1); "pre" normalises each
             sub-layer's input and the output of either stack, which trains deep stacks more easily.
         activation_function: Name of the feed-forward activation in `transformers.activations.ACT2FN`; the paper has

@@ -91,7 +91,7 @@ class Seq2SeqTransformerGenerationMixin(GenerationMixin):
             isinstance(cache, EncoderDecoderCache)
             and type(cache.self_attention_cache) is type(cache.cross_attention_cache) is DynamicCache
         ):
-            return "rows can leave a dynamic cache alone"
+            return "only a dynamic cache can drop rows"
         if self._has_hooks_with_arguments():
             return "a hook on a part of the model, such as PEFT's for batches of several adapters, may count its rows"
         return None
@@ -131,7 +131,7 @@ class _SuppressTokensInPlace(LogitsProcessor):  # type: ignore[misc, unused-igno
 
 
 class _BeamSearch:
-    """Stands in for a model in transformers' beam search, and gives it the rows of unsettled sentences alone.
+    """Stands in for a model in transformers' beam search, and gives it only the rows of unsettled sentences.
 
     In transformers' search a sentence is settled once no open beam can become better than its finished ones. Its rows
     are computed until the whole batch is settled, without an effect. Here they leave before the next step: the decoder

@@ -23,7 +23,7 @@ _HALF_SCALE = 64.0
 
 
 def check_labels(labels: torch.Tensor, vocab_size: int, r_drop_alpha: float) -> None:
-    """Checks that labels can be learned from; looks at their values on a CPU alone, since a GPU would be waited for.
+    """Checks that labels can be learned from; looks at their values only on a CPU, since a GPU would be waited for.
 
     Args:
         labels: Target token ids, shape (B, T); -100 where none is to be predicted.

@@ -3,7 +3,7 @@
 
 Positions, attention, layers, encoder, decoder, the model, the model with an output projection. Beside it lie the loss,
 the search for outputs, the vocabulary's tables, dropout and publishing. All these files travel with published
-checkpoints, so that of this package they import each other alone.
+checkpoints, so that of this package they import only each other.
 
 Shapes: B batch, S source length, T target length, L either length, D d_model, H heads, K width of a head's keys,
 V vocabulary. A 2-D mask of shape (B, L) holds 1 for a token and 0 for padding; `None` means that all are tokens.
@@ -155,7 +155,7 @@ class Seq2SeqTransformerAttention(nn.Module):
     def _keys_and_values(
         self, states: torch.Tensor, cache: EncoderDecoderCache | None, is_cross_attention: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Projects `states` and joins them with the cache; the encoder's are projected at the first step alone."""
+        """Projects `states` and joins them with the cache; the encoder's are projected only at the first step."""
         layer_cache: Cache | None = None
         if cache is not None:
             layer_cache = cache.cross_attention_cache if is_cross_attention else cache.self_attention_cache

@@ -30,7 +30,7 @@ class Seq2SeqTransformerPublishing(PreTrainedModel):
     Attributes:
         carries_code: Whether `save_pretrained` saves the code too. What is pushed to the Hub carries it in any case.
         make_card: A method that returns the text of a card, from the name of the repository and tags. The package
-            sets it, since this file travels alone.
+            sets it, since this file travels without the package.
     """
 
     carries_code: bool = False

@@ -236,7 +236,7 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
     """`Seq2SeqTrainingArguments` with the optimizer of Vaswani et al. (2017) and defaults for training from scratch.
 
     A field whose default is None is filled in when the arguments are made, from the others. Where there is no
-    accelerator, `use_cpu` is set. Options of this class alone:
+    accelerator, `use_cpu` is set. Options that only this class has:
 
     Args:
         tokens_per_batch: The most tokens, padding included, of the longer side of a batch on one device. `None` means

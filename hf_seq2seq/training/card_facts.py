@@ -33,7 +33,7 @@ r_drop_alpha average_checkpoints fp16 bf16 seed
 
 LINE_LENGTH = 110  # of the command
 
-# Paths of which the command names the last part alone: the folders before it are those of one machine.
+# Paths of which the command names only the last part: the folders before it are those of one machine.
 _PATHS = {*FILE_FIELDS, "model_name_or_path", "tokenizer", "dataset_name", "output_dir"}
 
 

@@ -152,12 +152,12 @@ def named_checkpoint(name: str | None) -> str | None:
 def checkpoint_to_go_on_from(run_dir: PathLike, named: str | None) -> str | None:
     """Returns the checkpoint that was named, or else the last whole one of a run, if there is one.
 
-    Warns where it holds weights alone.
+    Warns where it holds only weights.
     """
     last = named or last_whole_checkpoint(run_dir)
     if last is not None and holds_weights_alone(last):
         logger.warning(
-            "%s holds weights alone: the optimizer begins anew, so that the run ends with other weights than without "
+            "%s holds only weights: the optimizer begins anew, so that the run ends with other weights than without "
             "a break. Leave `save_only_model` out to go on exactly.",
             last,
         )

@@ -56,7 +56,7 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, path: str) -> None:
         path: Where it comes from, for messages.
 
     Raises:
-        ValueError: If it encodes sources alone, or does not end each text with its end-of-sentence token.
+        ValueError: If it encodes only sources, or does not end each text with its end-of-sentence token.
     """
     check_encodes_targets(tokenizer)
     for side in ("text", "text_target"):

@@ -1,4 +1,4 @@
-"""The part of the trainer that publishes on the Hub: the model alone, with its card and the code that loads it."""
+"""The part of the trainer that publishes on the Hub: the model, with its card and the code that loads it."""
 
 import logging
 from concurrent.futures import Future, ThreadPoolExecutor

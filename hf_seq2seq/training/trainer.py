@@ -49,19 +49,19 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
 
     It differs from `Seq2SeqTrainer` in this:
 
-    - Labels are smoothed in the model's own chunked loss, and in training alone: evaluation losses are unsmoothed.
+    - Labels are smoothed in the model's own chunked loss, and only in training: evaluation losses are unsmoothed.
     - It follows `tokens_per_batch`, `paper_schedule` and `r_drop_alpha` of its arguments. For batches by tokens, the
       training dataset is what `tokenize_pairs` returns, or has its columns "input_ids" and "labels".
     - The evaluation loss is the mean over all target tokens, whatever the batches and the number of processes. The
       stock trainer's is a mean of batch means, which counts the pairs that fill up the last batch twice.
-    - Evaluation leaves the random numbers of training alone, so that training goes on as without it. It takes every
-      pair, in order. By generation, an output has at most 50 tokens more than the longest source of the dataset,
+    - Evaluation draws random numbers of its own, so that training goes on as without it. It takes every pair, in
+      order. By generation, an output has at most 50 tokens more than the longest source of the dataset,
       unless an option of `evaluate` or `generation_max_length` sets another limit; the first translations are logged.
     - Log lines have `target_tokens_per_second` (those of all processes, without padding) and `padding`, its share of
       the tokens in the batches.
     - A loss that is not a finite number stops training before the weights change.
     - The model's `config.use_cache` stays as it was: training needs no cache, but the saved model decodes with one.
-    - `push_to_hub` sends the model alone, with the code that loads it and a card.
+    - `push_to_hub` sends only the model, with the code that loads it and a card.
 
     Takes the arguments of `Seq2SeqTrainer`, with `Seq2SeqTransformerTrainingArguments` as `args`, and `card`: what is
     known of the model for its card.
@@ -210,7 +210,7 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
         )
         loader = self.accelerator.prepare(loader)
         if num_ranks > 1:
-            # The sampler gives all ranks the same number of batches already. This is set on the loader alone: set on
+            # The sampler gives all ranks the same number of batches already. This is set on this loader only: set on
             # the accelerator, ranks would evaluate different numbers of batches and wait for each other for ever.
             loader.batch_sampler.even_batches = False
         return loader  # type: ignore[no-any-return]

@@ -7,7 +7,7 @@ Both are measured in turn in one run, since machines differ and drift. A ratio c
 each other; the table shows the median of the ratios with the least and the greatest. Times are wall times; the JSON
 file has the processor's times too. The parts (`--parts`) are:
 
-- generate: `generate()` alone, on the same inputs in the same order, greedy and with a beam of 4, in batches of 1, 32
+- generate: only `generate()`, on the same inputs in the same order, greedy and with a beam of 4, in batches of 1, 32
   and 64. Before it is timed, each case shows in how many rows the two models differ, and how many of these are ties:
   outputs whose scores differ so little that rounding decides between them.
 - file: a whole file with a beam of 4. MarianMT translates it in file order, in batches of 32; ours is the

@@ -75,7 +75,7 @@ class Measurement:
 class Memory:
     """Measures how many bytes come into use after this object is made.
 
-    On a CPU these are the resident bytes of this process (Linux alone), on a GPU those that torch allocates. Memory
+    On a CPU these are the resident bytes of this process (only on Linux), on a GPU those that torch allocates. Memory
     that was freed before goes back to the system first, since a step could use it again unseen.
     """
 

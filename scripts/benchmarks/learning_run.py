@@ -1,7 +1,7 @@
 """Holds the parts of one trial of compare_learning.py: the corpus, the scores after each epoch, and the clock.
 
 After each epoch the validation pairs are translated greedily, the same way for all models; the clock stands still
-meanwhile. The time is the processor's, of training alone: with one thread and nothing else on the machine that is the
+meanwhile. The time is the processor's, of training only: with one thread and nothing else on the machine that is the
 time that passes.
 """
 

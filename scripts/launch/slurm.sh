@@ -26,7 +26,7 @@ mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 # torchrun hands SIGTERM on to its processes, and kills them after this many seconds.
 export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=100
 
-# The time limit sends USR1, to this script alone. A cancelled job gets TERM.
+# The time limit sends USR1, only to this script. A cancelled job gets TERM.
 is_time_up=false
 trap 'is_time_up=true; kill -TERM "$step"' USR1
 

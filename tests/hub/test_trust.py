@@ -146,7 +146,7 @@ def test_a_repository_of_pickle_files_is_refused_and_nothing_is_asked_to_convert
     [
         (
             '{"weight_map": {"a": "part.bin"}}',
-            r"index.json of `.*` must name safetensors files alone, but names 'part",
+            r"index.json of `.*` must name only safetensors files, but names 'part",
         ),
         ('{"weight_map": 1}', r"index.json of `.*` must tell which file holds which weight, but is damaged"),
         ("{", r"index.json of `.*` must tell which file holds which weight, but is damaged"),

@@ -33,7 +33,7 @@ SOURCES, TARGETS = ["a b c d e", "f g"], ["h i", "j k l m"]
 def test_weights_are_those_of_the_paper_s_equations(
     overrides: dict[str, Any], letter_tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Equation 1 in NumPy, from the model's weights and the ids alone, with padding on both sides."""
+    """Equation 1 in NumPy, from only the model's weights and the ids, with padding on both sides."""
     model = tiny_model(vocab_size=len(letter_tokenizer), **overrides)
     expected: list[tuple[Any, Any]] = []
 

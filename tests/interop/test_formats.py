@@ -1,4 +1,4 @@
-"""A format is found by its file alone."""
+"""A format is found by its file and needs no list."""
 
 from pathlib import Path
 

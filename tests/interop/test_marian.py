@@ -161,7 +161,7 @@ def test_there_and_back_again_gives_the_same_weights_and_ids(kind: str, tmp_path
 
 
 def test_a_saved_import_loads_with_its_generation_settings(tmp_path: Path) -> None:
-    """https://github.com/huggingface/transformers/issues/28793: they are in generation_config.json alone."""
+    """https://github.com/huggingface/transformers/issues/28793: they are only in generation_config.json."""
     marian = marian_model()
     marian.generation_config.num_beams = 6
     from_marian(save(marian, tmp_path / "marian")).save_pretrained(tmp_path / "ours")

@@ -1,4 +1,4 @@
-"""Dropout on a CPU drops at its rate, keeps the mean, and depends on torch's seed alone."""
+"""Dropout on a CPU drops at its rate, keeps the mean, and depends only on torch's seed."""
 
 import pytest
 import torch

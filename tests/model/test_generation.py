@@ -668,7 +668,7 @@ def test_a_model_with_the_hooks_of_a_device_map_finds_the_same_with_as_few_rows(
     ("options", "reason"),
     [
         ({"return_dict_in_generate": True}, "`return_dict_in_generate` asks for what each row gives"),
-        ({"cache_implementation": "static"}, "rows can leave a dynamic cache alone"),
+        ({"cache_implementation": "static"}, "only a dynamic cache can drop rows"),
         ({}, "a hook on a part of the model"),
     ],
 )

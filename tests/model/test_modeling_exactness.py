@@ -359,7 +359,7 @@ def influence(
         decoder_inputs_embeds=target,
         decoder_attention_mask=inputs["decoder_attention_mask"],
     ).logits
-    # Random weights, since the sum of the logits alone could cancel.
+    # Random weights, since in a mere sum the logits could cancel.
     weights = torch.randn(logits.shape[-1], generator=torch.Generator().manual_seed(3))
     gradients = torch.autograd.grad(logits[row, position] @ weights, (source, target))
     return gradients[0].abs().amax(-1), gradients[1].abs().amax(-1)

@@ -511,7 +511,7 @@ def test_weights_alone_are_gone_on_from_with_a_warning(
     (tmp_path / "out" / "training_results.json").unlink()
     shutil.rmtree(tmp_path / "out" / "checkpoint-6")
     run(settings, tmp_path / "out", save_only_model=True, max_steps=6)
-    assert "checkpoint-3 holds weights alone: the optimizer begins anew" in caplog.text
+    assert "checkpoint-3 holds only weights: the optimizer begins anew" in caplog.text
 
 
 def test_a_model_in_a_half_type_is_trained_in_float32(settings: Settings, finished: Path, tmp_path: Path) -> None:
