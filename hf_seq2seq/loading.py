@@ -16,7 +16,7 @@ from huggingface_hub.errors import HfHubHTTPError, StrictDataclassError
 from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # as transformers takes it
 from safetensors import SafetensorError
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_INDEX_NAME
 from transformers.utils.hub import cached_file
 
 from .model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
@@ -37,6 +37,14 @@ _FIELDS_THAT_NAME_CODE = {
 
 _WEIGHTS_FILES = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)  # one file, or the table of contents of several
 _ADAPTER_FILE = "adapter_config.json"  # of PEFT
+
+# Files that name other files, in the field that is named here, and that transformers follows anywhere.
+_NAMING_FIELDS = {
+    SAFE_WEIGHTS_INDEX_NAME: "weight_map",
+    WEIGHTS_INDEX_NAME: "weight_map",
+    "config.json": "configuration_files",
+    "tokenizer_config.json": "fast_tokenizer_files",
+}
 
 # This turns a pickle file into safetensors safely: `from_pretrained` lets torch read nothing but tensors from it.
 _WAY_TO_CONVERT = (
@@ -163,12 +171,50 @@ def _warn_of_split_tokens(path_or_repo: PathLike, tokenizer: Any) -> None:
         )
 
 
+def check_stays_inside(folder: PathLike) -> None:
+    """Checks that no file of a model's folder lies elsewhere: a link or a name could lead to any file of the machine.
+
+    A folder in the Hub's cache has links to the files of its repository, which may be read.
+
+    Raises:
+        ValueError: If a file is a link that leads out of the folder, or names a file out of it.
+    """
+    path = Path(folder)
+    inside = path.resolve()
+    if inside.parent.name == "snapshots":
+        inside = inside.parent.parent
+    for file in (*path.iterdir(), *path.glob("additional_chat_templates/*")):
+        if file.is_file() and not file.resolve().is_relative_to(inside):
+            raise ValueError(
+                f"`{file}` must be a file in `{folder}`, but is one outside of it, {file.resolve()}, where a link "
+                "leads. Put a copy of the file in the place of the link, if others may read it."
+            )
+    for name in _NAMING_FIELDS:
+        _check_names_in(path / name)
+
+
+def _check_names_in(file: Path) -> None:
+    """Raises ValueError if a file names files of other folders. What else is wrong with it is told elsewhere."""
+    field = _NAMING_FIELDS[file.name]
+    try:
+        named = json.loads(file.read_text(encoding="utf-8"))[field]
+        names = list(named.values() if isinstance(named, dict) else named)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return
+    for name in names:
+        if isinstance(name, str) and Path(name).name != name:
+            raise ValueError(
+                f"`{file}` must name files of its own folder, but its `{field}` names {name!r}. Ask whoever made it "
+                "for another."
+            )
+
+
 def _check_place(path_or_repo: PathLike, revision: str | None) -> None:
     """Checks what can be checked without the Hub, which would be asked several times for a wrong name.
 
     Raises:
         OSError: If the path is that of a file, or can only be that of a folder and there is none.
-        ValueError: If `revision` is given for a folder.
+        ValueError: If `revision` is given for a folder, or a file of it lies elsewhere.
     """
     if Path(path_or_repo).is_file():
         raise NotADirectoryError(
@@ -181,6 +227,8 @@ def _check_place(path_or_repo: PathLike, revision: str | None) -> None:
             f"`revision` must be left out for a folder, but is {revision!r} for `{path_or_repo}`. Only a repository "
             "on the Hub has several."
         )
+    if Path(path_or_repo).is_dir():
+        check_stays_inside(path_or_repo)
 
 
 def _check_folder(folder: Path) -> None:
@@ -256,6 +304,7 @@ def _check_weights(path_or_repo: PathLike, revision: str | None) -> None:
             f"`{path_or_repo}` must have its weights in {SAFE_WEIGHTS_NAME}, but has no such file. "
             f"{_WAY_TO_CONVERT.format(path=str(path_or_repo))}"
         )
+    _check_names_in(Path(index))
     try:
         names = set(json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"].values())
     except (ValueError, KeyError, TypeError, AttributeError) as error:

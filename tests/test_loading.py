@@ -10,10 +10,15 @@ import pytest
 import torch
 from huggingface_hub.constants import HF_HUB_CACHE
 from reference.tiny_models import tiny_model
+from safetensors import safe_open
 from transformers import PreTrainedTokenizerFast
 
+from hf_seq2seq.commands.export import export
+from hf_seq2seq.hub.publishing import stage
+from hf_seq2seq.interop.marian import from_marian, load_marian_tokenizer
 from hf_seq2seq.loading import load_model, load_tokenizer
 from hf_seq2seq.tokenization import train_tokenizer
+from hf_seq2seq.training.averaging import average_checkpoints
 
 
 @pytest.fixture
@@ -115,6 +120,107 @@ def test_what_can_be_no_repository_is_not_asked_for_on_the_hub(load: Callable[[s
         load(str(folder / "config.json"))
     with pytest.raises(FileNotFoundError, match="must be a folder, but there is none"):
         load("nothere/")
+
+
+def link_outside(name: str) -> Callable[[Path], object]:
+    """Returns a damage: a file of a model becomes a link to a copy of it outside the folder."""
+
+    def change(folder: Path) -> None:
+        outside = folder.parent / "outside"
+        (folder / name).rename(outside)
+        (folder / name).symlink_to(outside)
+
+    return change
+
+
+def shard(file_name: str) -> Callable[[Path], object]:
+    """Returns a damage: the weights are another whole model's, which an index names."""
+
+    def change(folder: Path) -> None:
+        other = folder.parent / "other" / "model.safetensors"
+        other.parent.mkdir()
+        (folder / "model.safetensors").rename(other)
+        with safe_open(other, framework="pt") as weights:
+            names = list(weights.keys())
+        index = {"metadata": {}, "weight_map": dict.fromkeys(names, file_name.format(other=other))}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+    return change
+
+
+def name_in(name: str, field: str, value: str) -> Callable[[Path], object]:
+    """Returns a damage: a file names, for the running version of transformers, a copy outside the folder."""
+
+    def change(folder: Path) -> None:
+        shutil.copy(folder / value, folder.parent / value.replace(".json", ".4.0.0.json"))
+        path = folder / name
+        fields = json.loads(path.read_text()) | {field: [f"../{value.replace('.json', '.4.0.0.json')}"]}
+        path.write_text(json.dumps(fields))
+
+    return change
+
+
+OUTSIDE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "weights": (
+        link_outside("model.safetensors"),
+        r"model\.safetensors` must be a file in .*model`, but is one outside",
+    ),
+    "config": (
+        link_outside("config.json"),
+        r"config\.json` must be a file in .*outside, where a link leads",
+    ),
+    "tokenizer": (link_outside("tokenizer.json"), r"tokenizer\.json` must be a file in .*Put a copy of the file"),
+    "shard": (shard("../other/model.safetensors"), r"names '\.\./other/model\.safetensors'\. Ask whoever made it"),
+    "absolute shard": (shard("{other}"), "must name files of its own folder, but its `weight_map` names '/"),
+    "version of the config": (
+        name_in("config.json", "configuration_files", "config.json"),
+        r"its `configuration_files` names '\.\./config\.4",
+    ),
+    "version of the tokenizer": (
+        name_in("tokenizer_config.json", "fast_tokenizer_files", "tokenizer.json"),
+        r"its `fast_tokenizer_files` names '\.\./tokenizer\.4",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OUTSIDE)
+def test_a_file_outside_the_folder_is_not_loaded_pushed_exported_or_averaged(kind: str, folder: Path) -> None:
+    damage, message = OUTSIDE[kind]
+    damage(folder)
+    for use in (
+        load_model,
+        load_tokenizer,
+        lambda path: stage(path, path.parent / "staged", repo_id="me/model"),
+        lambda path: export("onnx", str(path), path.parent / "exported"),
+        lambda path: average_checkpoints([path], path.parent / "averaged"),
+        from_marian,
+        load_marian_tokenizer,
+    ):
+        with pytest.raises(ValueError, match=message):
+            use(folder)
+
+
+def test_links_inside_a_folder_and_to_it_are_followed(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "weights-of-today.safetensors")
+    (folder / "model.safetensors").symlink_to("weights-of-today.safetensors")
+    (folder / "checkpoints").symlink_to(folder.parent)
+    (folder.parent / "latest").symlink_to(folder)
+    assert load_model(folder.parent / "latest").config.d_model == tiny_model().config.d_model
+
+
+def test_a_folder_of_the_hub_s_cache_has_its_files_elsewhere_in_the_cache(folder: Path, tmp_path: Path) -> None:
+    snapshot, blobs = tmp_path / "models--me--model" / "snapshots" / "abc", tmp_path / "models--me--model" / "blobs"
+    snapshot.mkdir(parents=True)
+    folder.rename(blobs)
+    for file in blobs.iterdir():
+        (snapshot / file.name).symlink_to(f"../../blobs/{file.name}")
+    assert load_model(snapshot).config.d_model == tiny_model().config.d_model
+    load_tokenizer(snapshot)
+    (tmp_path / "secret").write_text("{}")
+    (snapshot / "generation_config.json").unlink()
+    (snapshot / "generation_config.json").symlink_to(tmp_path / "secret")
+    with pytest.raises(ValueError, match=r"generation_config\.json` must be a file in"):
+        load_model(snapshot)
 
 
 def test_code_that_travels_with_a_model_is_not_run(folder: Path) -> None:

@@ -10,7 +10,7 @@ from huggingface_hub import HfApi, ModelCard, constants
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # not in its list of exports
 from transformers import TrainerState
 
-from hf_seq2seq.loading import PathLike, load_model, load_tokenizer
+from hf_seq2seq.loading import PathLike, check_stays_inside, load_model, load_tokenizer
 
 from .card import FACTS_FILE, CardFacts, make_facts, read_facts
 from .errors import RUN_AGAIN, hub_errors
@@ -107,6 +107,7 @@ def stage(folder: PathLike, staged: Path, *, repo_id: str, card: CardFacts | Non
     """
     if not Path(folder).is_dir():
         raise FileNotFoundError(f"`{folder}` must be a model's folder, but there is none. Check the path.")
+    check_stays_inside(folder)
     own_card = Path(folder) / README
     if own_card.is_file():
         _check_card(own_card)

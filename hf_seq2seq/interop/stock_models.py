@@ -16,7 +16,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.activations import ACT2FN
 
-from hf_seq2seq.loading import PathLike, not_found
+from hf_seq2seq.loading import PathLike, check_stays_inside, not_found
 from hf_seq2seq.model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
 from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 
@@ -174,9 +174,11 @@ def local_folder(path_or_repo: PathLike) -> Path:
 
     Raises:
         FileNotFoundError: If there is no such folder or repository.
+        ValueError: If a file of it lies elsewhere.
     """
     folder = Path(path_or_repo)
     if folder.is_dir():
+        check_stays_inside(folder)
         return folder
     try:
         # from_pretrained would ask the Hub to convert the weights of a repository that has no safetensors files.
@@ -187,6 +189,7 @@ def local_folder(path_or_repo: PathLike) -> Path:
             snapshot_download(str(path_or_repo), allow_patterns=["pytorch_model*.bin"])
     except (OSError, ValueError) as error:
         raise not_found(path_or_repo, "model", error) from error
+    check_stays_inside(folder)
     return folder
 
 

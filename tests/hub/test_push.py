@@ -189,6 +189,16 @@ def test_a_readme_in_the_folder_is_the_card(folder: Path, hub_in_process: LocalH
     assert hub_in_process.files(REPO)["README.md"] == b"# Mine\n"
 
 
+def test_a_file_of_the_machine_that_a_link_leads_to_is_not_sent(
+    folder: Path, tmp_path: Path, hub_in_process: LocalHub
+) -> None:
+    (tmp_path / "secret").write_text("# Mine alone\n")
+    (folder / "README.md").symlink_to(tmp_path / "secret")
+    with pytest.raises(ValueError, match=r"README\.md` must be a file in `.*run`, but is one outside of it, .*secret"):
+        push(folder, REPO)
+    assert not hub_in_process.requests
+
+
 def test_a_revision_is_pushed_and_loaded(
     folder: Path, letter_tokenizer: PreTrainedTokenizerFast, hub_in_process: LocalHub
 ) -> None:
