@@ -72,6 +72,7 @@ def load(*wanted: tuple[str, str | None, str | None]) -> list[set[str]]:
     return [set(code) for code, _ in found]
 
 
+@pytest.mark.slow
 def test_old_and_pinned_repositories_load_with_their_own_code_also_offline(
     old: Path, new: Path, hub_in_process: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
