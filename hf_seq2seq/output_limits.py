@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import Any
 
-
-if TYPE_CHECKING:
-    from transformers import GenerationConfig
+import torch
+from transformers import GenerationConfig, StoppingCriteria
 
 
 # Vaswani et al. (2017), section 6.1: how many more tokens than its source an output may have.
@@ -23,7 +22,7 @@ def longest_output(source_length: int, num_positions: float = math.inf) -> int:
     return int(min(source_length + EXTRA_TOKENS, num_positions))
 
 
-def end_ids(generation_config: "GenerationConfig") -> list[int]:
+def end_ids(generation_config: GenerationConfig) -> list[int]:
     """Returns the ids that end an output; there may be none, one or several."""
     ids = generation_config.eos_token_id
     return ids if isinstance(ids, list) else [] if ids is None else [ids]
@@ -35,3 +34,19 @@ def up_to_end(ids: list[int], ends: Collection[int]) -> list[int]:
         if token in ends:
             return ids[: place + 1]
     return ids
+
+
+class OutputLimits(StoppingCriteria):  # type: ignore[misc, unused-ignore]
+    """Ends each output at a length of its own; `generate` itself has one limit for the whole batch.
+
+    Args:
+        last_columns: The greatest length of the outputs of each source, without their start token, shape (B,).
+    """
+
+    def __init__(self, last_columns: torch.Tensor) -> None:
+        self.last_columns = last_columns
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
+        """Returns True for each hypothesis that has reached its source's limit; those of a source are neighbours."""
+        is_done = input_ids.shape[1] > self.last_columns  # > and not >=, since the start token does not count
+        return is_done.repeat_interleave(input_ids.shape[0] // len(self.last_columns))

@@ -41,11 +41,21 @@ def ids_to_tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], side: 
     return [f"<{number}>" if token is None else token for number, token in zip(ids, found, strict=True)]
 
 
-def decode_sources(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Sequence[int]]) -> list[str]:
-    """Returns sources as text to read, or as tokens joined by spaces if the tokenizer can decode only targets."""
-    if not _has_two_vocabularies(tokenizer):
-        return list(tokenizer.batch_decode([list(ids) for ids in rows], skip_special_tokens=True))
-    return [" ".join(ids_to_tokens(tokenizer, ids, "source")) for ids in rows]
+def readable_texts(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Sequence[int]], side: Side) -> list[str]:
+    """Returns texts for people to read, in which the unknown token shows where a word is not known.
+
+    Where the tokenizer can decode only targets, sources are tokens joined by spaces.
+
+    Args:
+        tokenizer: The tokenizer.
+        rows: The token ids of each text, with -100 for padding.
+        side: The side that the ids are of.
+    """
+    unread = {-100, *tokenizer.all_special_ids} - {tokenizer.unk_token_id}
+    read = [[number for number in ids if number not in unread] for ids in rows]
+    if side == "source" and _has_two_vocabularies(tokenizer):
+        return [" ".join(ids_to_tokens(tokenizer, ids, "source")) for ids in read]
+    return list(tokenizer.batch_decode(read, skip_special_tokens=False))
 
 
 def encode_sources(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], **options: Any) -> list[list[int]]:

@@ -7,9 +7,9 @@ from threading import Lock
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, PreTrainedModel, StoppingCriteria
+from transformers import GenerationConfig, PreTrainedModel
 
-from hf_seq2seq.output_limits import end_ids, longest_output, up_to_end
+from hf_seq2seq.output_limits import OutputLimits, end_ids, longest_output, up_to_end
 
 from .padding import pad_rows
 from .segment import Ids, Output, Segment
@@ -75,7 +75,7 @@ class TorchSearch:
             decoder_input_ids=start_ids,
             decoder_attention_mask=start_mask if start_ids.shape[1] > 1 else None,
             max_length=1 + int(last_columns.max()),  # with the start token
-            stopping_criteria=[_OutputLimits(last_columns.to(device))],
+            stopping_criteria=[OutputLimits(last_columns.to(device))],
             **generate_arguments(settings),
         )
         rows, ends = outputs.tolist(), end_ids(self.generation_config)
@@ -149,19 +149,3 @@ def generate_arguments(settings: DecodingSettings) -> dict[str, Any]:
     if settings.do_sample:
         arguments |= {"temperature": settings.temperature, "top_k": settings.top_k, "top_p": settings.top_p}
     return arguments
-
-
-class _OutputLimits(StoppingCriteria):  # type: ignore[misc, unused-ignore]
-    """Ends each output at a length of its own; `generate` itself has one limit for the whole batch.
-
-    Args:
-        last_columns: For each source, the last column that its outputs may fill.
-    """
-
-    def __init__(self, last_columns: torch.Tensor) -> None:
-        self.last_columns = last_columns
-
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
-        """Returns True for each row whose hypothesis has reached its source's limit; a source's rows are adjacent."""
-        is_done = input_ids.shape[1] > self.last_columns  # > and not >=, since the start token does not count
-        return is_done.repeat_interleave(input_ids.shape[0] // len(self.last_columns))

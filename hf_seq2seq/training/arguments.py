@@ -5,6 +5,7 @@ in settings.py.
 """
 
 import math
+import os
 import sys
 from dataclasses import MISSING, dataclass, field, fields, replace
 from importlib.util import find_spec
@@ -38,6 +39,20 @@ FILE_FIELDS = (
     *("validation_source", "validation_target", "validation_file"),
 )
 
+# Training arguments that are numbers of things, of which there is at least one.
+_COUNTS = """
+tokens_per_batch tokens_per_update early_stopping_patience gradient_accumulation_steps per_device_train_batch_size
+per_device_eval_batch_size eval_accumulation_steps generation_max_length generation_num_beams
+""".split()  # noqa: SIM905
+# Training arguments that are finite and not negative.
+_MAGNITUDES = """
+learning_rate weight_decay adam_epsilon max_grad_norm r_drop_alpha warmup_steps num_train_epochs
+logging_steps eval_steps save_steps
+""".split()  # noqa: SIM905
+
+# Schedules that change the learning rate after evaluations, by `metric_for_best_model`.
+_SCHEDULES_BY_EVALUATION = ("reduce_lr_on_plateau", "greedy")
+
 # The package of each tracker that has another name than its package.
 _TRACKER_PACKAGES = {"azure_ml": "azureml-sdk", "flyte": "flytekit"}
 
@@ -46,6 +61,14 @@ T = TypeVar("T", bound=type)
 
 def _option(help_text: str, default: Any = None, **metadata: Any) -> Any:
     return field(default=default, metadata={"help": help_text.replace("%", "%%"), **metadata})
+
+
+def _check_at_least(args: Any, least: dict[str, int]) -> None:
+    """Raises ValueError if a field of a dataclass is given and is below the least value that it may have."""
+    for name, bound in least.items():
+        value = getattr(args, name)
+        if value is not None and value < bound:
+            raise ValueError(f"`{name}` must be at least {bound}, but is {value} instead.")
 
 
 def changed_fields(args: Any) -> dict[str, Any]:
@@ -124,11 +147,43 @@ class ModelArguments:
                         f"`{name}` must not be given together with `tokenizer` ({self.tokenizer!r}), which decides "
                         f"it, but is {getattr(self, name)!r} instead. Leave one of the two out."
                     )
+        _check_at_least(self, {"vocab_size": 1})
         # Made again with the vocabulary, but an error should come before hours of reading. The target's size is left
         # out, since it must fit the source's, which is not known yet.
         values = self.config_values()
         values.pop("decoder_vocab_size", None)
-        Seq2SeqTransformerConfig.from_paper(self.preset or "base", **values)
+        _check_size(Seq2SeqTransformerConfig.from_paper(self.preset or "base", **values))
+
+
+def _check_size(config: Seq2SeqTransformerConfig) -> None:
+    """Checks that the weights of a model's layers fit into the memory of this machine.
+
+    Torch would fail with an error that names no setting, or the system would end the process.
+    """
+
+    def attention(heads: int) -> int:
+        return 2 * config.d_model**2 + 2 * config.d_model * heads * (config.key_dim or config.d_model // heads)
+
+    encoder = attention(config.encoder_attention_heads) + 2 * config.d_model * config.encoder_ffn_dim
+    decoder = 2 * attention(config.decoder_attention_heads) + 2 * config.d_model * config.decoder_ffn_dim
+    parameters = config.encoder_layers * encoder + config.decoder_layers * decoder
+    if config.position_embedding_type == "learned":
+        parameters += 2 * config.d_model * config.max_position_embeddings
+    memory = _memory_of_machine()
+    if 4 * parameters > memory:
+        raise ValueError(
+            f"The weights of the model must fit into this machine's memory ({memory / 2**30:,.0f} GiB), but take "
+            f"{4 * parameters / 2**30:,.0f} GiB with `d_model` {config.d_model:,} instead. Lower it, or the numbers "
+            "of layers, `encoder_ffn_dim`, `decoder_ffn_dim`, `key_dim` or `max_position_embeddings`."
+        )
+
+
+def _memory_of_machine() -> float:
+    """Returns the bytes of this machine's memory, or infinity where the system does not tell."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return math.inf
 
 
 @dataclass
@@ -186,6 +241,7 @@ class DataArguments:
         return {name: getattr(self, name) for name in names}
 
     def __post_init__(self) -> None:
+        _check_at_least(self, {"preprocessing_num_workers": 1})
         for name in ("train_source", "train_target", "train_file"):  # one file may be named as itself
             if isinstance(getattr(self, name), str):
                 setattr(self, name, [getattr(self, name)])
@@ -339,6 +395,7 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
             self.use_cpu = True  # else ranks started by torchrun on a CPU would not find each other
         super().__post_init__()
         self._check_trackers()
+        self._set_plateau_mode()
         self._set_batches()
         if self.average_checkpoints and self.save_total_limit is not None:
             # One more, since a checkpoint that is saved at a signal is not averaged.
@@ -355,19 +412,16 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
     def _check_values(self) -> None:
         if self.output_dir is None:
             raise ValueError("`output_dir` must be given: the folder of the trained model.")
-        for name, least in (("tokens_per_batch", 1), ("tokens_per_update", 1), ("early_stopping_patience", 1)):
+        _check_at_least(self, dict.fromkeys(_COUNTS, 1) | {"dataloader_num_workers": 0, "seed": 0, "data_seed": 0})
+        for name in _MAGNITUDES:
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"`{name}` must be at least {least}, but is {value} instead.")
-        if not 0 <= self.label_smoothing_factor < 1:
-            raise ValueError(
-                f"`label_smoothing_factor` must be at least 0 and below 1, but is {self.label_smoothing_factor} "
-                "instead."
-            )
-        if not (self.r_drop_alpha >= 0 and math.isfinite(self.r_drop_alpha)):
-            raise ValueError(f"`r_drop_alpha` must be a number of at least 0, but is {self.r_drop_alpha} instead.")
-        if self.max_steps == 0 or self.max_steps < -1 or self.num_train_epochs <= 0:
-            name = "num_train_epochs" if self.num_train_epochs <= 0 else "max_steps"
+            if value is not None and not (value >= 0 and math.isfinite(value)):
+                raise ValueError(f"`{name}` must be a number of at least 0, but is {value} instead.")
+        for name in ("label_smoothing_factor", "adam_beta1", "adam_beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 0 and below 1, but is {getattr(self, name)} instead.")
+        if self.max_steps == 0 or self.max_steps < -1 or self.num_train_epochs == 0:
+            name = "num_train_epochs" if self.num_train_epochs == 0 else "max_steps"
             raise ValueError(
                 f"`{name}` must be above 0, but is {getattr(self, name)} instead. Leave it out, or raise it."
             )
@@ -401,9 +455,23 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
                 f"(`load_best_model_at_end`, `early_stopping_patience`), but is {self.average_checkpoints} instead."
             )
 
+    def _set_plateau_mode(self) -> None:
+        """Lets a schedule that follows the evaluations take a rising score as better where it is."""
+        if self.lr_scheduler_type not in _SCHEDULES_BY_EVALUATION:
+            return
+        mode = "max" if self.greater_is_better else "min"
+        options: Any = self.lr_scheduler_kwargs or {}
+        if options.get("mode", mode) != mode:
+            raise ValueError(
+                f"The mode in `lr_scheduler_kwargs` must be {mode!r}, since `greater_is_better` is "
+                f"{self.greater_is_better} for {self.metric_for_best_model}, but is {options['mode']!r} instead. "
+                "Leave it out."
+            )
+        self.lr_scheduler_kwargs = {**options, "mode": mode}
+
     def _fallbacks(self) -> dict[str, Any]:
         """Returns the values of fields that are None, and so were not given."""
-        needs_evaluation = self.load_best_model_at_end or self.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy")
+        needs_evaluation = self.load_best_model_at_end or self.lr_scheduler_type in _SCHEDULES_BY_EVALUATION
         # The best model is chosen among those that are both saved and evaluated.
         eval_strategy = "epoch" if self.save_strategy == "epoch" else "steps"
         return {

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import pickle
 import re
 import shutil
 import zipfile
@@ -10,6 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from transformers import TrainerState
 
@@ -19,6 +21,12 @@ from hf_seq2seq.atomic_writing import writing
 logger = logging.getLogger(__name__)
 
 PathLike = str | os.PathLike[str]
+
+# What the libraries raise for files that are cut short or are something else.
+_ERRORS_OF_DAMAGE = (
+    *(OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, RuntimeError, EOFError),
+    *(SafetensorError, zipfile.BadZipFile, pickle.UnpicklingError),
+)
 
 _NAME = re.compile(r"checkpoint-(\d+)")
 # A file of this name is in each checkpoint that was saved only because a signal asked to stop.
@@ -57,7 +65,10 @@ def delete_superseded(run_dir: PathLike, keep: PathLike | None = None) -> None:
         run_dir: The folder of the run.
         keep: A checkpoint that is not deleted.
     """
-    whole = [path for path in list_checkpoints(run_dir) if is_complete(path)]
+    checkpoints = list_checkpoints(run_dir)
+    if not any(was_saved_at_a_signal(path) for path in checkpoints):
+        return  # without reading all weights
+    whole = [path for path in checkpoints if is_complete(path)]
     for earlier in whole[:-1]:
         if was_saved_at_a_signal(earlier) and (keep is None or not earlier.samefile(keep)):
             shutil.rmtree(earlier)
@@ -80,7 +91,7 @@ def last_whole_checkpoint(run_dir: PathLike) -> Path | None:
         fault = find_fault(folder)
         if fault is None:
             return folder
-        logger.warning("%s is left out: a kill or a full disk cut it short (%s).", folder, fault)
+        logger.warning("%s is left out: it is not whole (%s).", folder, fault)
     return None
 
 
@@ -100,7 +111,7 @@ def last_regular_checkpoints(run_dir: PathLike, number: int) -> list[Path]:
         elif is_complete(folder):
             found.append(folder)
         else:
-            logger.warning("%s is left out: it was not written to its end.", folder)
+            logger.warning("%s is left out: it is not whole.", folder)
     return found[::-1]
 
 
@@ -197,15 +208,16 @@ def holds_weights_alone(checkpoint: PathLike) -> bool:
 
 
 def is_complete(checkpoint: PathLike) -> bool:
-    """Returns whether a checkpoint was written to its end."""
+    """Returns whether a run can go on from a checkpoint, as far as its files show."""
     return find_fault(checkpoint) is None
 
 
 def find_fault(checkpoint: PathLike) -> str | None:
-    """Returns what shows that a checkpoint was not written to its end, or None if nothing does.
+    """Returns why a run cannot go on from a checkpoint, or None if nothing shows that.
 
     The trainer writes trainer_state.json last. But a machine that loses power may keep a later file and lose an
-    earlier one, so every file whose format shows where it ends is looked at too.
+    earlier one, so every file whose format shows where it ends is looked at too. Weights must be finite numbers: from
+    others no training leads back. A file of torch that would run code is not read.
     """
     folder = Path(checkpoint)
     names = {path.name for path in folder.iterdir()}
@@ -233,17 +245,34 @@ def find_fault(checkpoint: PathLike) -> str | None:
 
 def _fault_of_file(path: Path) -> str | None:
     try:
-        if path.suffix == ".json":
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if path.name.endswith(".index.json"):
-                missing = {name for name in content["weight_map"].values() if not (path.parent / name).exists()}
-                return f"{min(missing)} is missing" if missing else None
+        if path.name == _STATE_FILE:
+            load_state(path.parent)
+        elif path.suffix == ".json":
+            return _fault_of_json(path)
         elif path.suffix == ".safetensors":
-            with safe_open(path, framework="pt"):
-                pass
-        elif path.suffix in (".pt", ".pth"):
+            return _fault_of_weights(path)
+        elif path.suffix == ".pt":
+            code = torch.serialization.get_unsafe_globals_in_checkpoint(path)
+            return f"it would run code, {code[0]}" if code else None
+        elif path.suffix == ".pth":
             with zipfile.ZipFile(path):  # its table of contents is at the end
                 pass
-    except (OSError, ValueError, KeyError, SafetensorError, zipfile.BadZipFile) as error:
-        return str(error).splitlines()[0]
+    except _ERRORS_OF_DAMAGE as error:
+        return (str(error).splitlines() or [type(error).__name__])[0]
+    return None
+
+
+def _fault_of_json(path: Path) -> str | None:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if not path.name.endswith(".index.json"):
+        return None
+    missing = {name for name in content["weight_map"].values() if not (path.parent / name).exists()}
+    return f"{min(missing)} is missing" if missing else None
+
+
+def _fault_of_weights(path: Path) -> str | None:
+    with safe_open(path, framework="pt") as file:
+        for name in file.keys():  # noqa: SIM118  # it is no dict
+            if not file.get_tensor(name).isfinite().all():
+                return f"{name} holds values that are no finite numbers"
     return None

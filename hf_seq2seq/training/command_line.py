@@ -7,6 +7,7 @@ of options.json, which scripts/write_train_options.py writes from the dataclasse
 import argparse
 import difflib
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -182,8 +183,8 @@ def _boolean(word: str) -> bool:
 def _json(word: str) -> Any:
     try:
         return json.loads(word)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"invalid JSON value: {word!r}") from None
+    except (ValueError, RecursionError):
+        raise argparse.ArgumentTypeError(f"invalid JSON value: {word[:80]!r}") from None
 
 
 _TYPES: dict[str, Callable[[str], Any]] = {
@@ -218,7 +219,7 @@ def _check_known(name: str, known: Collection[str], place: str) -> None:
 
 def _read_config_file(path: Path, known: Collection[str]) -> list[str]:
     """Returns the options that a YAML or JSON file stands for."""
-    loaders: dict[str, Callable[[str], Any]] = {".yaml": yaml.safe_load, ".yml": yaml.safe_load, ".json": json.loads}
+    loaders: dict[str, Callable[[str], Any]] = {".yaml": _read_yaml, ".yml": _read_yaml, ".json": _read_json}
     if path.suffix not in loaders:
         raise ValueError(
             f"The first argument must be a .yaml, .yml or .json file or a `--field`, but is {str(path)!r} instead."
@@ -227,13 +228,43 @@ def _read_config_file(path: Path, known: Collection[str]) -> list[str]:
         values = loaders[path.suffix](path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FileNotFoundError(f"`{path}` must be a file with settings, but does not exist.") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise ValueError(f"`{path}` must be valid {path.suffix[1:].upper()}, but is not: {error}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise ValueError(f"`{path}` must be valid {path.suffix[1:].upper()}, but is not: {reason}.") from None
     if not isinstance(values, dict):
         raise ValueError(f"`{path}` must be a mapping of fields to values, but is a {type(values).__name__} instead.")
-    for name in values:
-        _check_known(str(name).replace("-", "_"), known, f"`{path}`")
+    names = [str(name).replace("-", "_") for name in values]
+    for name in names:
+        _check_known(name, known, f"`{path}`")
+    _check_once(names, f" in `{path}`")
     return to_options(values)
+
+
+class _YamlLoader(yaml.SafeLoader):
+    """PyYAML's loader, which takes the last of several values of one field in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Returns a mapping, after a check that it has no field twice."""
+        _check_once([key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"])
+        return super().construct_mapping(node, deep)
+
+
+def _read_yaml(text: str) -> Any:
+    return yaml.load(text, Loader=_YamlLoader)  # a safe one
+
+
+def _read_json(text: str) -> Any:
+    def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        _check_once([name for name, _ in pairs])
+        return dict(pairs)
+
+    return json.loads(text, object_pairs_hook=without_doubles)
+
+
+def _check_once(names: Sequence[str], place: str = "") -> None:
+    for name, number in Counter(names).items():
+        if number > 1:
+            raise ValueError(f"The field `{name}`{place} must be there once, but is there {number} times")
 
 
 def to_options(values: Mapping[str, Any]) -> list[str]:

@@ -1,10 +1,11 @@
 """The scores of the model that a run ends with."""
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from hf_seq2seq.evaluation import decode, score
 
-from .trainer import Seq2SeqTransformerTrainer
+from .trainer import WAYS_OUT, Seq2SeqTransformerTrainer
 
 
 if TYPE_CHECKING:
@@ -29,12 +30,21 @@ def evaluate_final_model(
 
     Returns:
         `validation_loss`, what `score` returns, and `num_scored_pairs` of `num_validation_pairs`.
+
+    Raises:
+        FloatingPointError: If the loss is not a finite number.
     """
     num_scored = min(len(dataset), MAX_SCORED_PAIRS)
     predicted = trainer.translate(dataset.select(range(num_scored)), metric_key_prefix="validation")
+    loss = (predicted.metrics or {})["validation_loss"]
+    if not math.isfinite(loss):
+        raise FloatingPointError(
+            f"The loss of the validation pairs must be a finite number, but is {loss} instead, so that the model in "
+            f"`{trainer.args.output_dir}` is of no use. {WAYS_OUT}"
+        )
     hypotheses = decode(trainer.processing_class, predicted.predictions)
     return {
-        "validation_loss": (predicted.metrics or {})["validation_loss"],
+        "validation_loss": loss,
         **score(hypotheses, references[:num_scored]),
         "num_scored_pairs": num_scored,
         "num_validation_pairs": len(dataset),

@@ -11,6 +11,7 @@ from hf_seq2seq.token_lookup import Side, vocabulary
 
 from .arguments import CHANGEABLE_FIELDS, ModelArguments
 from .settings import Settings
+from .trainer import name_of_weight_without_number
 
 
 Model = Seq2SeqTransformerForConditionalGeneration
@@ -36,6 +37,12 @@ def prepare_model(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Mod
         overrides = {name: value for name, value in given.items() if value is not None}
         # In a half type, small updates would be rounded away, and Adam's averages would underflow.
         model = load_model(model_args.model_name_or_path, dtype="float32", use_cache=use_cache, **overrides)
+        name = name_of_weight_without_number(model)
+        if name is not None:
+            raise ValueError(
+                f"The weights of `{model_args.model_name_or_path}` must be finite numbers, but those of `{name}` are "
+                "not. Begin with another model, such as an earlier checkpoint of its run."
+            )
     else:
         config = new_config(model_args, tokenizer, use_cache=use_cache)
         set_seed(settings.training.seed)

@@ -22,7 +22,7 @@ from .preparing_model import prepare_model
 from .preparing_pairs import Parts, load_pairs, tokenize_parts
 from .preparing_tokenizer import prepare_tokenizer
 from .resumed_data import check_same_pairs, has_same_files
-from .run_folder import RESULTS_FILE, RunFolder
+from .run_folder import RESULTS_FILE, FolderKeeper, RunFolder
 from .settings import Settings, resolve_settings
 from .trainer import Seq2SeqTransformerTrainer
 
@@ -83,7 +83,9 @@ def _run(settings: Settings, folder: RunFolder) -> dict[str, Any]:
     if args.dry_run:
         return describe_plan(model, datasets["train"], args)
 
-    trainer = _make_trainer(settings, model, tokenizer, datasets)
+    trainer = _make_trainer(settings, model, tokenizer, datasets, pairs)
+    if settings.is_writer:
+        trainer.add_callback(FolderKeeper(folder))
     results = _train(trainer, checkpoint)
     if args.average_checkpoints:
         trainer.accelerator.wait_for_everyone()  # until the first process has written the last of them
@@ -120,10 +122,11 @@ def _tell_finished(results: dict[str, Any], folder: RunFolder) -> dict[str, Any]
 
 
 def _make_trainer(
-    settings: Settings, model: Any, tokenizer: PreTrainedTokenizerBase, datasets: Parts
+    settings: Settings, model: Any, tokenizer: PreTrainedTokenizerBase, datasets: Parts, pairs: Parts
 ) -> Seq2SeqTransformerTrainer:
     args = settings.training
     patience = args.early_stopping_patience
+    references = pairs["validation"]["target"] if "validation" in pairs else None
     return Seq2SeqTransformerTrainer(
         model=model,
         args=args,
@@ -132,7 +135,7 @@ def _make_trainer(
         eval_dataset=datasets.get("validation"),
         processing_class=tokenizer,
         # Without generation there is nothing to score, and the logits of all pairs would be kept for it.
-        compute_metrics=generation_metrics(tokenizer) if args.predict_with_generate else None,
+        compute_metrics=generation_metrics(tokenizer, references) if args.predict_with_generate else None,
         callbacks=[] if patience is None else [EarlyStoppingCallback(patience)],
         card=describe_run(settings, datasets["train"]),
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from filelock import FileLock, Timeout
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from hf_seq2seq.atomic_writing import finished_names, write_text
 
@@ -36,6 +37,8 @@ save_total_limit save_on_each_node enable_jit_checkpoint eval_accumulation_steps
 class RunFolder:
     """The `output_dir` of a run. As a context manager it ends with the folder unlocked.
 
+    What is written is kept in memory too, so that `restore` can write it again.
+
     Args:
         path: The folder, which need not exist yet.
 
@@ -48,6 +51,8 @@ class RunFolder:
             raise NotADirectoryError(f"`output_dir` must be a folder, but {str(path)!r} is a file. Name another.")
         self.path = path
         self._lock: FileLock | None = None
+        self._identity: int | None = None  # of the lock file: a folder that was made again has another one
+        self._written: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -104,8 +109,14 @@ class RunFolder:
         Raises:
             ValueError: If another process trains in the folder.
         """
+        self._acquire()
+        self.write(SETTINGS_FILE, settings)
+        delete_superseded(self.path, keep)
+
+    def _acquire(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = FileLock(self.path / LOCK_FILE, blocking=False)  # freed by the system however the process ends
+        lock_file = self.path / LOCK_FILE
+        self._lock = FileLock(lock_file, blocking=False)  # freed by the system however the process ends
         try:
             self._lock.acquire()
         except Timeout:
@@ -113,8 +124,25 @@ class RunFolder:
                 f"`output_dir` must hold no run that is going on, but another process trains in {str(self.path)!r}. "
                 "Wait for it, or name another folder."
             ) from None
-        self.write(SETTINGS_FILE, settings)
-        delete_superseded(self.path, keep)
+        self._identity = lock_file.stat().st_ino
+
+    def restore(self) -> bool:
+        """Makes the folder again where it was deleted while it was open, with all that this run wrote into it.
+
+        Returns:
+            Whether it had been deleted.
+
+        Raises:
+            ValueError: If another process trains in a folder of its name by now.
+        """
+        lock_file = self.path / LOCK_FILE
+        if self._lock is None or (lock_file.exists() and lock_file.stat().st_ino == self._identity):
+            return False
+        self._lock.release()
+        self._acquire()
+        for name, text in self._written.items():
+            write_text(self.path / name, text)
+        return True
 
     def results(self) -> dict[str, Any] | None:
         """Returns the results of a finished run, or None."""
@@ -131,6 +159,7 @@ class RunFolder:
     def write_text(self, name: str, text: str) -> None:
         """Writes a file whole or not at all."""
         write_text(self.path / name, text)
+        self._written[name] = text
 
     def read(self, name: str) -> dict[str, Any]:
         """Returns what a JSON file of the folder holds.
@@ -166,6 +195,34 @@ def _derived_settings(before: dict[str, Any], now: dict[str, Any]) -> set[str]:
         if [before.get("tokens_per_batch"), now["tokens_per_batch"]] == defaults:
             derived.add("tokens_per_batch")
     return derived
+
+
+class FolderKeeper(TrainerCallback):
+    """Makes the folder of a run again where it was deleted, so that the run can go on from its next checkpoint.
+
+    Args:
+        folder: The folder, which this process has opened.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Looks whether the folder is there, after each update."""
+        if self._folder.restore():
+            kwargs["processing_class"].save_pretrained(self._folder.path)
+            logger.warning(
+                "%s was deleted while the run went on. It is made again; its earlier checkpoints are lost.",
+                self._folder.path,
+            )
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Looks whether the folder is there, before the results are written."""
+        self.on_step_end(args, state, control, **kwargs)
 
 
 def _to_json(values: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, IterableDataset
@@ -23,8 +24,8 @@ from hf_seq2seq.data.batching import TokenBudgetBatchSampler, TokenBudgetStream
 from hf_seq2seq.data.collator import Seq2SeqCollator
 from hf_seq2seq.data.lengths import side_lengths
 from hf_seq2seq.evaluation import decode
-from hf_seq2seq.output_limits import longest_output
-from hf_seq2seq.token_lookup import decode_sources
+from hf_seq2seq.output_limits import EXTRA_TOKENS, OutputLimits, longest_output
+from hf_seq2seq.token_lookup import readable_texts
 
 from .arguments import Seq2SeqTransformerTrainingArguments
 from .checkpoints import checkpoint_folder, load_state, writing_checkpoint
@@ -38,8 +39,8 @@ logger = logging.getLogger(__name__)
 
 NUM_SAMPLES = 3  # translations shown at each evaluation
 
-_WAYS_OUT = (
-    "That update was not made. Begin again with a lower `learning_rate`, more `warmup_steps` or, on an accelerator, "
+WAYS_OUT = (
+    "Begin again in another `output_dir`, with a lower `learning_rate`, more `warmup_steps` or, on an accelerator, "
     "`bf16` in place of `fp16`."
 )
 
@@ -54,9 +55,10 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
       training dataset is what `tokenize_pairs` returns, or has its columns "input_ids" and "labels".
     - The evaluation loss is the mean over all target tokens, whatever the batches and the number of processes. The
       stock trainer's is a mean of batch means, which counts the pairs that fill up the last batch twice.
-    - Evaluation draws random numbers of its own, so that training goes on as without it. It takes every pair, in
-      order. By generation, an output has at most 50 tokens more than the longest source of the dataset,
-      unless an option of `evaluate` or `generation_max_length` sets another limit; the first translations are logged.
+    - Evaluation draws random numbers of its own, so that training goes on as without it. It takes every
+      pair, in order. By generation, an output has at most 50 tokens more than its source, as those of `Translator`,
+      unless an option of `evaluate`, `generation_max_length` or the model's generation config sets another limit. The
+      first translations are logged.
     - Log lines have `target_tokens_per_second` (those of all processes, without padding) and `padding`, its share of
       the tokens in the batches.
     - A loss that is not a finite number stops training before the weights change.
@@ -98,6 +100,7 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
         self._token_counts = torch.zeros(3, dtype=torch.float64)  # real target, all real, all with padding
         self._counted_since = time.perf_counter()
         self._row_losses: list[torch.Tensor] = []
+        self._limits_by_source = False
         self.train_seconds: float | None = None
         self._paper_scheduler: LRScheduler | None = None
 
@@ -154,7 +157,7 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
         return (
             f"The loss must be a finite number, but is {loss.item()} in update {self.state.global_step + 1} (epoch "
             f"{self.state.epoch or 0:.2f}), in a batch of {len(labels)} pairs with up to {labels.shape[1]} target "
-            f"tokens{text}. {_WAYS_OUT}"
+            f"tokens{text}. That update was not made. {WAYS_OUT}"
         )
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
@@ -178,7 +181,8 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
         if norm is not None and self.accelerator.scaler is None and not math.isfinite(float(norm)):
             raise FloatingPointError(
                 f"The gradient must be finite, but its norm is {float(norm)} in update {self.state.global_step + 1} "
-                f"(epoch {self.state.epoch or 0:.2f}), though the loss is a number. {_WAYS_OUT}"
+                f"(epoch {self.state.epoch or 0:.2f}), though the loss is a number. That update was not made. "
+                f"{WAYS_OUT}"
             )
         return norm
 
@@ -319,15 +323,17 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
 
     def _limit(self, dataset: Any, gen_kwargs: dict[str, Any]) -> dict[str, int]:
         """Returns the length that no output of a dataset may exceed, as an option of `generate`, where none is set."""
+        config = self.model.generation_config
         settings = (gen_kwargs.get("max_length"), gen_kwargs.get("max_new_tokens"), self.args.generation_max_length)
-        is_set = any(setting is not None for setting in settings)
+        is_set = any(setting is not None for setting in (*settings, config.max_new_tokens))
         # A stream does not tell its longest source.
         has_sources = "input_ids" in (getattr(dataset, "column_names", None) or ()) and hasattr(dataset, "__len__")
-        if not self.args.predict_with_generate or is_set or not has_sources:
+        self._limits_by_source = self.args.predict_with_generate and not is_set and has_sources
+        if not self._limits_by_source:
             return {}
         longest = int(side_lengths(dataset, "source").max())
-        limit = self.model.generation_config.max_length  # None where an imported model has no limit
-        return {"max_length": min(1 + longest_output(longest), limit or sys.maxsize)}  # 1 for the start token
+        limit = config.max_length or sys.maxsize  # None where an imported model has no limit
+        return {"max_length": min(1 + longest_output(longest), limit)}  # 1 for the start token
 
     def evaluation_loop(
         self,
@@ -371,8 +377,7 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **gen_kwargs)
         predictions = None
         if self.args.predict_with_generate and not prediction_loss_only:
-            sources = {name: value for name, value in inputs.items() if name not in ("labels", "decoder_input_ids")}
-            _, predictions, _ = super().prediction_step(model, sources, False, ignore_keys, **gen_kwargs)
+            predictions = self._generate(model, inputs, ignore_keys, gen_kwargs or self._gen_kwargs)
         inputs = self._prepare_inputs(inputs)
         labels = inputs["labels"]
         with torch.no_grad(), self.compute_loss_context_manager():
@@ -384,16 +389,30 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
             return loss, None, None
         return loss, logits if predictions is None else predictions, labels
 
+    def _generate(
+        self, model: nn.Module, inputs: dict[str, Any], ignore_keys: list[str] | None, gen_kwargs: dict[str, Any]
+    ) -> Any:
+        """Returns the ids that are generated for a batch, (B, T), each row within the limit of its own source."""
+        sources = {name: value for name, value in inputs.items() if name not in ("labels", "decoder_input_ids")}
+        if not self._limits_by_source:
+            return super().prediction_step(model, sources, False, ignore_keys, **gen_kwargs)[1]
+        mask = sources.get("attention_mask", torch.ones_like(sources["input_ids"]))
+        limits = mask.sum(dim=1).to(self.args.device) + EXTRA_TOKENS
+        # An end would be forced at the limit of the longest source alone.
+        gen_kwargs = {**gen_kwargs, "stopping_criteria": [OutputLimits(limits)], "forced_eos_token_id": None}
+        ids: Any = super().prediction_step(model, sources, False, ignore_keys, **gen_kwargs)[1]
+        is_beyond = torch.arange(ids.shape[1], device=ids.device) > limits[:, None].to(ids.device)
+        return ids.masked_fill(is_beyond, self.model.generation_config.pad_token_id)
+
     def _log_samples(self, dataset: Any, output: EvalLoopOutput) -> None:
         """Logs the first pairs of a dataset with their translations."""
         if self.processing_class is None or not self.is_world_process_zero():
             return
         num_samples = min(NUM_SAMPLES, len(output.predictions))
         sources = [dataset[row]["input_ids"] for row in range(num_samples)]
-        texts = [decode_sources(self.processing_class, sources)]
-        texts.append(decode(self.processing_class, output.predictions[:num_samples]))
-        if output.label_ids is not None:
-            texts.append(decode(self.processing_class, output.label_ids[:num_samples]))
+        texts = [readable_texts(self.processing_class, sources, "source")]
+        targets: Any = [output.predictions, *([] if output.label_ids is None else [output.label_ids])]
+        texts += [readable_texts(self.processing_class, ids[:num_samples].tolist(), "target") for ids in targets]
         for row in zip(*texts, strict=True):
             names = ("source", "model", "reference")
             logger.info("%s", "".join(f"\n  {name:<10} {text}" for name, text in zip(names, row, strict=False)))
@@ -426,6 +445,24 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
         takes_best = self.args.load_best_model_at_end and best.is_dir()
         self._load_from_checkpoint(str(best) if takes_best else checkpoint)
 
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Saves the model.
+
+        Raises:
+            FloatingPointError: Before anything is written, if a weight is not a finite number.
+        """
+        name = name_of_weight_without_number(self.model)
+        is_sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
+        if is_sharded:  # each process looks at its own shards, and all of them stop
+            found = torch.tensor([name is not None], device=self.args.device, dtype=torch.float32)
+            name = name or ("of another process" if self.accelerator.gather(found).any() else None)
+        if name is not None:
+            raise FloatingPointError(
+                f"The weights must be finite numbers, but those of `{name}` are not after update "
+                f"{self.state.global_step}. They were not saved. {WAYS_OUT}"
+            )
+        super().save_model(output_dir, _internal_call)
+
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """Saves a checkpoint; where there is no room for it, raises OSError and leaves those before it as they are."""
         started = time.perf_counter()
@@ -437,6 +474,17 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
         super()._save_rng_state(output_dir)
         # The first process writes trainer_state.json next, which marks the checkpoint as whole.
         self.accelerator.wait_for_everyone()
+
+
+def name_of_weight_without_number(model: nn.Module) -> str | None:
+    """Returns the name of a parameter that holds an infinite value or NaN, or None if none does."""
+    for name, parameter in model.named_parameters():
+        local: Any = parameter.detach()
+        if isinstance(local, DTensor):
+            local = local.to_local()
+        if not local.isfinite().all():
+            return name
+    return None
 
 
 def _row_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

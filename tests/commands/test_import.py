@@ -26,7 +26,7 @@ from hf_seq2seq.data import tokenize_pairs
 from hf_seq2seq.inspection import nearest_neighbours, trace
 from hf_seq2seq.interop import to_ctranslate2
 from hf_seq2seq.loading import load_model, load_tokenizer
-from hf_seq2seq.token_lookup import decode_sources, encode_sources
+from hf_seq2seq.token_lookup import encode_sources, readable_texts
 from hf_seq2seq.training.arguments import ModelArguments
 from hf_seq2seq.training.preparing_model import new_config
 
@@ -266,8 +266,8 @@ def test_sources_are_read_by_the_source_s_vocabulary(tmp_path: Path) -> None:
     one, two = (MarianTokenizer.from_pretrained(tmp_path / name) for name in ("False", "True"))
     ids = two(SOURCES[:1])["input_ids"]
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "True" / "source.spm"))
-    assert decode_sources(two, ids) == [" ".join([*pieces.encode(SOURCES[0], out_type=str), "</s>"])]
-    assert decode_sources(one, one(SOURCES[:1])["input_ids"]) == SOURCES[:1]
+    assert readable_texts(two, ids, "source") == [" ".join(pieces.encode(SOURCES[0], out_type=str))]
+    assert readable_texts(one, one(SOURCES[:1])["input_ids"], "source") == SOURCES[:1]
 
 
 def test_targets_that_fsmt_would_encode_as_sources_are_refused(command: Command, tmp_path: Path) -> None:

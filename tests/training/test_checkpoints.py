@@ -1,6 +1,8 @@
 """Whole checkpoints are told from others, and what cannot be written is said."""
 
 import json
+import os
+import pickle
 import resource
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import torch
 from reference.tiny_models import tiny_model
 from reference.tiny_runs import command_line, tiny_settings
 from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 
 from hf_seq2seq.atomic_writing import writing
 from hf_seq2seq.training import checkpoints
@@ -19,6 +22,7 @@ from hf_seq2seq.training.checkpoints import (
     last_checkpoints,
     last_whole_checkpoint,
     list_checkpoints,
+    named_checkpoint,
 )
 from hf_seq2seq.training.command_line import parse_arguments
 from hf_seq2seq.training.run import run_training
@@ -60,6 +64,55 @@ def test_without_a_whole_checkpoint_there_is_none(tmp_path: Path) -> None:
     assert find_fault(tmp_path / "checkpoint-3") == "it has no trainer_state.json"
 
 
+def test_a_checkpoint_of_weights_that_are_no_numbers_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole, bad = write_checkpoint(tmp_path / "checkpoint-1"), write_checkpoint(tmp_path / "checkpoint-2")
+    weights = load_file(bad / "model.safetensors")
+    weights["model.decoder.layers.0.fc1.bias"][3] = torch.nan
+    save_file(weights, bad / "model.safetensors")
+    assert last_whole_checkpoint(tmp_path) == whole
+    fault = "model.safetensors: model.decoder.layers.0.fc1.bias holds values that are no finite numbers"
+    assert caplog.messages == [f"{bad} is left out: it is not whole ({fault})."]
+    assert last_checkpoints(tmp_path, 1) == [whole]
+    with pytest.raises(ValueError, match=r"`resume_from_checkpoint` must be .* that are no finite numbers"):
+        named_checkpoint(str(bad))
+
+
+class Touch:
+    """A pickle of this runs code."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.file),)
+
+
+@pytest.mark.parametrize("kind", ["pickle", "torch"])
+def test_a_checkpoint_that_would_run_code_is_left_out_and_the_code_is_not_run(kind: str, tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "checkpoint-1")
+    content = {"state": Touch(tmp_path / "touched")}
+    if kind == "torch":
+        torch.save(content, folder / "optimizer.pt")
+    else:
+        (folder / "optimizer.pt").write_bytes(pickle.dumps(content))
+    assert last_whole_checkpoint(tmp_path) is None
+    found = {
+        "torch": "it would run code, posix.mkdir",
+        "pickle": "Expected input to be a checkpoint returned by torch",
+    }
+    assert str(find_fault(folder)).startswith(f"optimizer.pt: {found[kind]}")
+    assert not (tmp_path / "touched").exists()
+
+
+@pytest.mark.parametrize("content", ["5", '{"what": 1}', "[" * 100_000, "{"])
+def test_a_state_that_no_trainer_wrote_is_a_fault(content: str, tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path)
+    (folder / "trainer_state.json").write_text(content)
+    assert str(find_fault(folder)).startswith("trainer_state.json: ")
+
+
 def make_run(folder: Path, *numbers: int) -> None:
     for number in numbers:
         (folder / f"checkpoint-{number}").mkdir(parents=True)
@@ -74,7 +127,7 @@ def test_the_last_checkpoints_are_the_newest_whole_ones_by_number(
     (tmp_path / "checkpoint-3000").write_text("a file")
     monkeypatch.setattr(checkpoints, "is_complete", lambda folder: folder.name != "checkpoint-1100")
     assert last_checkpoints(tmp_path, 3) == [tmp_path / f"checkpoint-{number}" for number in (900, 1000, 10_000)]
-    assert f"{tmp_path / 'checkpoint-1100'} is left out: it was not written to its end." in caplog.messages
+    assert f"{tmp_path / 'checkpoint-1100'} is left out: it is not whole." in caplog.messages
 
 
 def test_a_checkpoint_that_was_cut_short_is_left_out(tmp_path: Path) -> None:

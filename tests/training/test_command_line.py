@@ -68,6 +68,8 @@ def test_a_mapping_is_given_as_json(output: list[str]) -> None:
     assert settings[2].liger_kernel_config == {"rope": True}
     with pytest.raises(ValueError, match="Argument --liger_kernel_config: invalid JSON value: 'x'"):
         parse_arguments(["--liger_kernel_config", "x"])
+    with pytest.raises(ValueError, match=r"Argument --liger_kernel_config: invalid JSON value: '\[\["):
+        parse_arguments(["--liger_kernel_config", "[" * 100_000])
 
 
 def test_fields_of_the_config_are_explained_in_the_config_s_words() -> None:
@@ -121,6 +123,11 @@ def test_hyphens_and_no_are_spellings_too(output: list[str]) -> None:
         ("c.json", "{", "`.*c.json` must be valid JSON, but is not: Expecting"),
         ("c.yaml", "- d_model", "`.*c.yaml` must be a mapping of fields to values, but is a list instead"),
         ("c.txt", "", r"The first argument must be a .yaml, .yml or .json file or a `--field`, but is '.*c.txt'"),
+        ("c.yaml", "seed: 1\nd_model: 8\nseed: 2", r"`.*c.yaml` .*: The field `seed` must be there once, .* 2 times"),
+        ("c.json", '{"seed": 1, "seed": 2}', r"`.*c.json` .*: The field `seed` must be there once, .* 2 times"),
+        ("c.yaml", "d-model: 1\nd_model: 8", r"The field `d_model` in `.*c.yaml` must be there once"),
+        ("c.yaml", "seed: " + "[" * 5000, "`.*c.yaml` must be valid YAML, but is not: it is nested too deeply"),
+        ("c.json", "[" * 100_000, "`.*c.json` must be valid JSON, but is not: it is nested too deeply"),
         ("c.yaml", None, "`.*c.yaml` must be a file with settings, but does not exist"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from tokenizers import processors
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration, Translator
+from hf_seq2seq.evaluation import METRICS
 from hf_seq2seq.loading import load_model, load_tokenizer
 from hf_seq2seq.tokenization import train_tokenizer
 from hf_seq2seq.training.arguments import DataArguments, ModelArguments, Seq2SeqTransformerTrainingArguments
 from hf_seq2seq.training.command_line import parse_arguments
 from hf_seq2seq.training.run import run_training
+from hf_seq2seq.training.run_folder import RunFolder
 from hf_seq2seq.training.trainer import Seq2SeqTransformerTrainer
 
 
@@ -576,3 +579,65 @@ def test_a_checkpoint_without_a_tokenizer_is_gone_on_from(settings: Settings, fi
     for file in (tmp_path / "out" / "checkpoint-3").glob("tokenizer*"):
         file.unlink()
     assert run(settings, tmp_path / "out")["num_steps"] == 6
+
+
+def test_scores_within_the_run_are_those_of_evaluate(
+    settings: Settings, tmp_path: Path, command: Callable[..., tuple[int, str, str]]
+) -> None:
+    """The references are the texts of the file, unknown words and all: https://github.com/OpenNMT/OpenNMT-py/issues/2309."""
+    (tmp_path / "v.source").write_text("one two three\nfour five\ntwo\nfive one four\n", encoding="utf-8")
+    long = "eins zwei " * 30
+    (tmp_path / "v.target").write_text(f"eins Ω zwei drei\nvier ΩΩ\n{long}\nfünf eins vier\n", encoding="utf-8")
+    validation = {f"validation_{side}": tmp_path / f"v.{side}" for side in ("source", "target")}
+    run(settings, tmp_path / "out", **validation, max_steps=2, predict_with_generate=True, eval_steps=2, save_steps=2)
+    state = json.loads((tmp_path / "out" / "checkpoint-2" / "trainer_state.json").read_text())
+    (in_training,) = [entry for entry in state["log_history"] if "eval_bleu" in entry]
+    files = ("--source", tmp_path / "v.source", "--reference", tmp_path / "v.target")
+    status, output, _ = command("evaluate", tmp_path / "out" / "checkpoint-2", *files, "--json")
+    assert status == 0
+    scores = json.loads(output)
+    assert scores["ter"] > 0
+    assert {name: in_training[f"eval_{name}"] for name in METRICS} == {name: scores[name] for name in METRICS}
+
+
+def test_a_model_of_weights_that_are_no_numbers_is_not_trained_further(
+    settings: Settings, finished: Path, tmp_path: Path
+) -> None:
+    model = load_model(finished)
+    with torch.no_grad():
+        model.model.decoder.layers[0].fc1.weight[0, 0] = torch.nan
+    model.save_pretrained(tmp_path / "broken")
+    load_tokenizer(finished).save_pretrained(tmp_path / "broken")
+    with pytest.raises(ValueError, match=r"weights of `.*broken` must be finite numbers, but those of `model.decoder"):
+        run(settings, tmp_path / "out", **FINE_TUNING, model_name_or_path=tmp_path / "broken")
+
+
+def test_a_folder_deleted_while_a_run_goes_on_is_made_again_with_what_a_resume_needs(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    compute_loss = Seq2SeqTransformerTrainer.compute_loss
+
+    def delete_the_folder(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.state.global_step == 4:
+            shutil.rmtree(tmp_path / "out")
+        if self.state.global_step == 5:
+            assert not list((tmp_path / "out").glob("checkpoint-*"))
+            with pytest.raises(ValueError, match="another process trains in"):
+                RunFolder(tmp_path / "out").open({})
+        return compute_loss(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Seq2SeqTransformerTrainer, "compute_loss", delete_the_folder)
+        run(settings, tmp_path / "out", logging_steps=1)
+    assert "was deleted while the run went on" in caplog.text
+    results = (tmp_path / "out" / "training_results.json").read_text()
+    (tmp_path / "out" / "training_results.json").unlink()
+    assert (tmp_path / "out" / "training_data.json").exists()
+    assert run(settings, tmp_path / "out", logging_steps=1) == json.loads(results)
+    with pytest.raises(ValueError, match="`d_model` must be 16"):
+        run(settings, tmp_path / "out", d_model=32)
+
+
+def test_a_model_that_ends_without_a_loss_that_is_a_number_is_an_error(settings: Settings, tmp_path: Path) -> None:
+    with pytest.raises(FloatingPointError, match=r"loss of the validation pairs must be a finite .* `.*out` is of no"):
+        run(settings, tmp_path / "out", learning_rate=1e30, warmup_steps=0, max_steps=1)

@@ -400,6 +400,32 @@ def test_a_loss_that_is_no_number_stops_training_before_the_weights_change(
     assert torch.equal(model.lm_head.weight, weights[-1])
 
 
+def test_weights_that_are_no_numbers_are_not_saved(
+    dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    class Breaker(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.global_step == 2:
+                with torch.no_grad():
+                    kwargs["model"].model.encoder.layers[1].fc2.bias[5] = torch.inf
+
+    trainer = make_trainer(
+        *(tiny_model(), dataset, tokenizer, tmp_path),
+        max_steps=3,
+        save_strategy="steps",
+        save_steps=1,
+        trainer_options={"callbacks": [Breaker()]},
+    )
+    message = (
+        r"those of `model.encoder.layers.1.fc2.bias` are not after update 2\. .* in another `output_dir`, with a lower"
+    )
+    with pytest.raises(FloatingPointError, match=message):
+        trainer.train()
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-1"]
+    with pytest.raises(FloatingPointError, match="They were not saved"):
+        trainer.save_model(str(tmp_path / "model"))
+
+
 def test_log_lines_tell_target_tokens_a_second_and_the_share_of_padding(
     dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -458,6 +484,54 @@ def test_evaluation_by_generation_logs_the_first_translations(
             tokenizer.decode(dataset[row][side], skip_special_tokens=True) for side in ("input_ids", "labels")
         )
         assert message == f"\n  source     {source}\n  model      {predictions[row]}\n  reference  {target}"
+
+
+def test_the_first_translations_show_the_words_that_are_not_known(
+    dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "hf_seq2seq")
+    model = tiny_model(lm_head_bias=True)
+    with torch.no_grad():
+        model.lm_head.bias[3] = 1e4  # <unk>
+    ids = tokenizer("abΩ")["input_ids"]
+    assert ids[2] == tokenizer.unk_token_id
+    pairs = Dataset.from_list([{"input_ids": ids, "labels": ids}])
+    trainer = make_trainer(model, pairs, tokenizer, tmp_path, predict_with_generate=True, generation_max_length=4)
+    trainer.predict(pairs)
+    assert caplog.messages == ["\n  source     ab<unk>\n  model      <unk><unk><unk>\n  reference  ab<unk>"]
+
+
+def test_each_output_ends_at_the_limit_of_its_own_source(
+    dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    model = tiny_model(lm_head_bias=True)
+    with torch.no_grad():
+        model.lm_head.bias[2] = -1e4  # no output ever ends by itself
+    trainer = make_trainer(model, dataset, tokenizer, tmp_path, predict_with_generate=True)
+    for num_beams in (1, 2):
+        predictions: Any = trainer.predict(dataset, num_beams=num_beams).predictions
+        lengths = (predictions > 0).sum(axis=1) - 1  # without the start token
+        assert lengths.tolist() == [len(source) + 50 for source in SOURCES]
+
+
+def test_a_rising_score_keeps_the_rate_of_a_plateau(
+    dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    """https://github.com/facebookresearch/fairseq/issues/2205: the third score is no better."""
+    scores = iter([10.0, 20.0, 20.0, 30.0, 40.0])
+    trainer = make_trainer(
+        *(tiny_model(), dataset, tokenizer, tmp_path),
+        learning_rate=0.1,
+        max_steps=5,
+        lr_scheduler_type="reduce_lr_on_plateau",
+        lr_scheduler_kwargs={"patience": 0, "factor": 0.5},
+        metric_for_best_model="bleu",
+        eval_steps=1,
+        generation_max_length=2,
+        trainer_options={"compute_metrics": lambda prediction: {"bleu": next(scores)}},
+    )
+    trainer.train()
+    assert logged(trainer, "learning_rate") == [0.1, 0.1, 0.1, 0.05, 0.05]
 
 
 def test_translate_needs_no_setting_of_the_arguments_and_leaves_them(
