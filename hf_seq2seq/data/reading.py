@@ -8,6 +8,7 @@ lone carriage return, and its JSON loader turns a text such as "2025-03-03" into
 import codecs
 import csv
 import gzip
+import hashlib
 import io
 import json
 import logging
@@ -87,6 +88,15 @@ def read_lines(path_or_stream: PathLike | BinaryIO) -> Iterator[str]:
             raise ValueError(f"`{path}` must hold at least one line, but is empty. Check how it was made or copied.")
         yield first
         yield from lines
+
+
+def content_digest(path: PathLike) -> str:
+    """Returns a checksum of a file's content.
+
+    Size and time of change do not do in its place: `cp -p` and `touch` put another file's there.
+    """
+    with Path(path).open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _check_file(path: PathLike) -> Path:
@@ -178,7 +188,7 @@ def load_parallel(
 
     Pairs with a blank side are dropped, and their number is logged. Texts are not changed, apart from the repairs of
     `read_lines` in text, TSV, CSV and JSONL files. The datasets library caches the pairs of a file. The file is read
-    again, and its repairs are logged again, when its path, size or time of change differs.
+    again, and its repairs are logged again, when its path or its content differs.
 
     With `streaming`, pairs are read each time they are iterated over, and nothing is cached. Repairs are logged, and
     errors in a file are raised, when that part of the file is read. The number of blank pairs is logged from time to
@@ -241,7 +251,7 @@ def _pairs_of_files(
     read_pairs_of_files = partial(_read_at_least_one_pair, read_pairs, files, columns)
     if streaming:
         return IterableDataset.from_generator(read_pairs_of_files, features=_text_features())
-    states = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    states = [(str(file.resolve()), content_digest(file)) for file in files]
     try:
         return Dataset.from_generator(
             read_pairs_of_files,
@@ -300,7 +310,9 @@ def _load_table(file: Path, source_column: str, target_column: str, streaming: b
             "Give two text files as `source` and `target`."
         )
     try:
-        dataset = datasets.load_dataset("parquet", data_files=str(file), split="train", streaming=streaming)
+        # The library's own key of the cached pairs has no content; the name becomes a part of it.
+        name = "default" if streaming else content_digest(file)
+        dataset = datasets.load_dataset("parquet", name, data_files=str(file), split="train", streaming=streaming)
     except (DatasetGenerationError, ValueError) as error:
         cause = error.__cause__ or error
         raise ValueError(f"`{file}` must be a Parquet file, but cannot be read as one: {cause}") from None
@@ -348,6 +360,12 @@ def _read_csv_rows(file: Path) -> Iterator[tuple[int, list[str]]]:
         ) from None
 
 
+_JSON_LINES = (
+    'A file of JSON Lines has a pair on each line, such as {"source": "one two", "target": "eins zwei"}; '
+    "`jq -c '.[]' FILE` makes such lines of an array."
+)
+
+
 def _read_json_pairs(file: Path, source_column: str, target_column: str) -> Iterator[dict[str, str]]:
     for number, line in enumerate(read_lines(file), 1):
         if not line.strip():
@@ -356,8 +374,12 @@ def _read_json_pairs(file: Path, source_column: str, target_column: str) -> Iter
         place = f"line {number} of `{file}`"
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"Each line must be a JSON object, but {place} is not: {error}.") from None
+        except (json.JSONDecodeError, RecursionError) as error:
+            reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+            raise ValueError(f"Each line must be a JSON object, but {place} is not: {reason}. {_JSON_LINES}") from None
+        if not isinstance(row, dict):
+            kind = "an array" if isinstance(row, list) else "another value"
+            raise ValueError(f"Each line must be a JSON object, but {place} is {kind} instead. {_JSON_LINES}")
         yield {"source": _json_text(row, source_column, place), "target": _json_text(row, target_column, place)}
 
 
@@ -368,7 +390,7 @@ def _json_text(row: Any, column: str, place: str) -> str:
         if not isinstance(value, dict) or key not in value:
             raise ValueError(
                 f"Each line must have the field {column!r}, but {place} has not. Set `source_column` and "
-                "`target_column`, or mend that line."
+                f"`target_column`, or mend that line. {_JSON_LINES}"
             )
         value = value[key]
     value = "" if value is None else value

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
+from hf_seq2seq.data.reading import content_digest
+
 from .arguments import FILE_FIELDS
 from .run_folder import RunFolder
 
@@ -27,9 +29,9 @@ DATA_FILE = "training_data.json"
 
 
 def has_same_files(folder: RunFolder, settings: dict[str, Any]) -> bool:
-    """Returns whether the files of pairs have the sizes and times of change that they had in the run so far."""
+    """Returns whether all pairs come from files, and those hold what they held in the run so far."""
     states = _states_of_files(settings)
-    return bool(states) and folder.has(DATA_FILE) and folder.read(DATA_FILE)["files"] == states
+    return settings.get("dataset_name") is None and folder.has(DATA_FILE) and folder.read(DATA_FILE)["files"] == states
 
 
 def check_same_pairs(folder: RunFolder, settings: dict[str, Any], datasets: "dict[str, Dataset]") -> None:
@@ -75,11 +77,10 @@ class EpochSetter(TrainerCallback):
 
 
 def _states_of_files(settings: dict[str, Any]) -> list[list[Any]]:
-    """Returns path, size and time of change of each file of pairs, in the order in which they are named."""
+    """Returns path and checksum of each file of pairs, in the order in which they are named."""
     named = (settings.get(name) for name in FILE_FIELDS)
     paths = [path for value in named if value for path in ([value] if isinstance(value, str) else value)]
-    stats = [(str(Path(path).resolve()), Path(path).stat()) for path in paths if Path(path).is_file()]
-    return [[path, stat.st_size, stat.st_mtime_ns] for path, stat in stats]
+    return [[str(Path(path).resolve()), content_digest(path)] for path in paths if Path(path).is_file()]
 
 
 def _describe(digest: dict[str, Any]) -> str:

@@ -265,6 +265,29 @@ def test_files_are_read_once_and_again_when_changed(tmp_path: Path, monkeypatch:
     assert len(read) == 4
 
 
+def put_another_in_place(file: Path, content: bytes) -> None:
+    """Replaces a file by one of the same size and time of change, as `cp -p` may."""
+    before = file.stat()
+    assert len(content) == before.st_size
+    file.write_bytes(content)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_files_are_read_again_when_replaced_by_others_of_the_same_size_and_time(tmp_path: Path) -> None:
+    """https://github.com/lisa-lab/pylearn2/issues/870, https://github.com/huggingface/datasets/issues/2956."""
+    source, target = write(tmp_path / "source", "a\n"), write(tmp_path / "target", "b\n")
+    assert pairs_of(load_parallel(source, target)) == [("a", "b")]
+    put_another_in_place(target, b"c\n")
+    assert pairs_of(load_parallel(source, target)) == [("a", "c")]
+
+    tables = [tmp_path / f"{name}.parquet" for name in ("a", "b")]
+    for text, file in zip("bc", tables, strict=True):
+        datasets.Dataset.from_list([{"source": "a", "target": text}]).to_parquet(file)
+    assert pairs_of(load_parallel(file=tables[0])) == [("a", "b")]
+    put_another_in_place(tables[0], tables[1].read_bytes())
+    assert pairs_of(load_parallel(file=tables[0])) == [("a", "c")]
+
+
 def test_errors_of_a_file_keep_their_message(tmp_path: Path) -> None:
     file = write(tmp_path / "a.txt", b"good\n\xff\n")
     with pytest.raises(ValueError, match=r"a\.txt` must be UTF-8 text, but line 2"):
@@ -335,7 +358,23 @@ def test_csv_cells_stay_as_they_are(tmp_path: Path) -> None:
         ("a.csv", 'source,target\n"a,b\nc,d\n', r"a\.csv` must be a CSV file, but line 3 cannot be read"),
         ("a.txt", "a\tb\n", r"`file` must end in \.tsv, .* but is .*a\.txt instead. Give two text files"),
         ("a.jsonl", "{}\n", r"must have the field 'source', but line 1 of `.*a\.jsonl` has not. Set `source_column`"),
-        ("a.jsonl", '{"source": "a", "target": "b"}\n[1]\n', "must have the field 'source', but line 2"),
+        (
+            "a.jsonl",
+            '{"source": "a", "target": "b"}\n[1]\n',
+            "must be a JSON object, but line 2 of .* is an array",
+        ),
+        (
+            "a.json",
+            "[\n" * 3,
+            r"must be a JSON object, but line 1 of .* is not: .* JSON Lines has a pair",
+        ),
+        ("a.json", '[{"source": "a", "target": "b"}]', r"line 1 of .* is an array instead. .* such as {.* `jq -c"),
+        (
+            "a.json",
+            '{"data": [{"source": "a"}]}',
+            r"must have the field 'source', but line 1 .* JSON Lines has a pair",
+        ),
+        ("a.json", "[" * 100_000, "must be a JSON object, but line 1 of .* is not: it is nested too deeply"),
         (
             "a.jsonl",
             '{"source": "a", "target": 7}\n',

@@ -1,6 +1,7 @@
 """One call trains, saves, scores and goes on where it stopped; what does not fit is refused by name."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -122,6 +123,21 @@ def test_a_finished_run_the_other_way_round_is_refused(settings: Settings, finis
     swapped |= {f"{part}_target": settings[f"{part}_source"] for part in ("train", "validation")}
     with pytest.raises(ValueError, match=r"The train pairs must be those that the run in .* was begun with"):
         run(settings | swapped, finished)
+
+
+def test_a_finished_run_notices_files_replaced_by_others_of_the_same_size_and_time(
+    settings: Settings, finished: Path
+) -> None:
+    """https://github.com/LoicGrobol/zeldarose/issues/111."""
+    file = Path(settings["train_target"])
+    before, content = file.stat(), file.read_bytes()
+    for replaced in (content.replace(b"eins", b"zwei"), content):
+        file.write_bytes(replaced)
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+        if replaced != content:
+            with pytest.raises(ValueError, match=r"The train pairs must be those that the run in .* was begun with"):
+                run(settings, finished, logging_steps=1)
+    assert run(settings, finished, logging_steps=1)["num_steps"] == 6
 
 
 def test_a_run_that_broke_off_goes_on_to_the_same_weights(
