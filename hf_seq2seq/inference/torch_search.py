@@ -1,14 +1,13 @@
 """Search for outputs, and score given ones, with a model in PyTorch."""
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from threading import Lock
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
+from hf_seq2seq.model.private_copy import private_copy
 from hf_seq2seq.output_limits import OutputLimits, end_ids, longest_output, up_to_end
 
 from .padding import pad_rows
@@ -25,7 +24,6 @@ class TorchSearch:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model: Any = model.eval()
-        self._lock = Lock()  # the attention implementation, which `score` changes, is the whole model's
 
     @property
     def generation_config(self) -> GenerationConfig:
@@ -57,10 +55,6 @@ class TorchSearch:
             For each segment the token ids of its `n_best` outputs, the best first: without the start token, and with
             the end token unless the greatest length was reached, which is each segment's own.
         """
-        with self._lock:
-            return self._search(segments, settings)
-
-    def _search(self, segments: Sequence[Segment], settings: DecodingSettings) -> list[list[Ids]]:
         config, device = self.model.config, self.model.device
         input_ids, mask = pad_rows([segment.ids for segment in segments], config.pad_token_id, device)
         start = int(self.generation_config.decoder_start_token_id)
@@ -97,13 +91,16 @@ class TorchSearch:
         device = self.model.device
         input_ids, mask = pad_rows(sources, self.model.config.pad_token_id, device)
         labels, _ = pad_rows(outputs, -100, device)
-        with self._lock, self._attention_weights(with_attention):
-            predicted = self.model(
-                input_ids=input_ids,
-                attention_mask=mask,
-                decoder_input_ids=self.model.prepare_decoder_input_ids_from_labels(labels),
-                output_attentions=with_attention,
-            )
+        model = self.model
+        if with_attention:  # which the eager implementation alone returns, and others may use the model meanwhile
+            model = private_copy(model)
+            model.set_attn_implementation("eager")
+        predicted = model(
+            input_ids=input_ids,
+            attention_mask=mask,
+            decoder_input_ids=model.prepare_decoder_input_ids_from_labels(labels),
+            output_attentions=with_attention,
+        )
         log_probs = predicted.logits.float().log_softmax(dim=-1)  # (B, T, V)
         of_labels = log_probs.gather(-1, labels.clamp(min=0)[..., None]).squeeze(-1).cpu()  # (B, T)
         attention = None
@@ -117,18 +114,6 @@ class TorchSearch:
             )
             for row, ids in enumerate(outputs)
         ]
-
-    @contextmanager
-    def _attention_weights(self, are_wanted: bool) -> Iterator[None]:
-        """Switches to the attention implementation that returns its weights, for as long as it is needed."""
-        before = self.model.config._attn_implementation
-        if are_wanted:
-            self.model.set_attn_implementation("eager")
-        try:
-            yield
-        finally:
-            if are_wanted:
-                self.model.set_attn_implementation(before)
 
 
 def generate_arguments(settings: DecodingSettings) -> dict[str, Any]:

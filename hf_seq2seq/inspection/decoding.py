@@ -10,12 +10,13 @@ from hf_seq2seq.inference import SearchOptions
 from hf_seq2seq.inference.segment import Ids
 from hf_seq2seq.inference.settings import DecodingSettings
 from hf_seq2seq.inference.torch_search import TorchSearch, generate_arguments
+from hf_seq2seq.model.private_copy import private_copy
 from hf_seq2seq.output_limits import longest_output
 from hf_seq2seq.token_lookup import encode_sources
 
 from .figures import COLOURS, Lettering, new_figure
 from .tokens import check_texts, readable_ids
-from .trace import Model, private_copy
+from .trace import Model
 
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def run_search(
     Raises:
         ValueError: If an option is out of range.
     """
-    observed = private_copy(model)
+    observed = private_copy(model).eval()
     settings = DecodingSettings.resolve(options, observed.generation_config)
     [ids] = encode_sources(tokenizer, [text])
     input_ids = torch.tensor([ids], device=model.device)

@@ -4,7 +4,6 @@ Shapes: B pairs of a batch, S source length, T target length, H heads, K width o
 vocabulary. A trace is of one pair of texts, so its tensors have no batch axis.
 """
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -22,6 +21,7 @@ from hf_seq2seq.model.modeling_seq2seq_transformer import (
     Seq2SeqTransformerAttention,
     Seq2SeqTransformerForConditionalGeneration,
 )
+from hf_seq2seq.model.private_copy import private_copy
 from hf_seq2seq.token_lookup import encode_sources, encode_targets
 
 from .tokens import check_texts, readable_ids
@@ -116,7 +116,7 @@ def trace(
             targets.
     """
     _check_pairs(sources, targets)
-    observed = private_copy(model)
+    observed = private_copy(model).eval()
     source_ids = encode_sources(tokenizer, sources)
     if targets is None:
         settings = DecodingSettings.resolve({}, observed.generation_config)
@@ -160,17 +160,6 @@ def _record_attention(model: Model) -> "dict[str, list[_Recorder]]":
         "decoder": [_Recorder(layer.self_attn) for layer in decoder_layers],
         "cross": [_Recorder(layer.encoder_attn) for layer in decoder_layers],
     }
-
-
-def private_copy(model: Model) -> Model:
-    """Returns a copy of a model in evaluation mode that shares its weights, but has its own settings and hooks.
-
-    Changes of the copy's settings and hooks do not affect the model or its other users.
-    """
-    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-    private: Model = copy.deepcopy(model, shared)
-    private.eval()
-    return private
 
 
 def check_number(name: str, number: int, highest: int, owner: str) -> None:

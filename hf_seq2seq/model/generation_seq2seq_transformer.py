@@ -7,6 +7,7 @@ The results are those of transformers' own search. This file travels with publis
 Shapes: a search has one row for each beam of each sentence, those of one sentence being neighbours.
 """
 
+import copy
 from typing import Any
 
 import torch
@@ -73,7 +74,12 @@ class Seq2SeqTransformerGenerationMixin(GenerationMixin):
         **model_kwargs: Any,
     ) -> Any:
         """Searches as transformers does, without computing more for sentences whose result is settled."""
-        arguments: Any = (input_ids, logits_processor, stopping_criteria, generation_config)
+        settings: Any = copy.copy(generation_config)
+        if settings._eos_token_tensor is not None:
+            # The search fills rows up with padding, or where that is id 0, which it takes for none, with the first end
+            # token. It makes no other use of these tokens but to count them.
+            settings._eos_token_tensor = settings._pad_token_tensor.expand_as(settings._eos_token_tensor)
+        arguments: Any = (input_ids, logits_processor, stopping_criteria, settings)
         reason = self._why_no_row_may_leave(generation_config, model_kwargs)
         if reason is not None:
             logger.warning_once(f"Beam search computes all sentences of a batch until the last one is done: {reason}.")

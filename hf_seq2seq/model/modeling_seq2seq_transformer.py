@@ -708,36 +708,26 @@ class Seq2SeqTransformerForConditionalGeneration(
     ) -> Seq2SeqLMOutput:
         """Predicts each next target token and, given labels, returns the loss.
 
-        Args:
-            input_ids: As the other arguments that are not named here, see `Seq2SeqTransformerModel.forward`.
-            attention_mask: See there.
-            decoder_input_ids: See there; by default made from `labels`.
-            decoder_attention_mask: See there.
-            encoder_outputs: See there.
-            cache: See there.
-            inputs_embeds: See there.
-            decoder_inputs_embeds: See there.
-            labels: Target token ids, shape (B, T), not shifted; -100 where none is to be predicted.
-            position_ids: See there.
-            decoder_position_ids: See there.
-            use_cache: See there.
-            smoothing: The share eps_ls of the target distribution spread over the vocabulary (section 5.4). (Not named
-                `label_...`: a trainer would take it for a column of labels.)
-            r_drop_alpha: The weight alpha of R-Drop (Liang et al., 2021). Where it is not 0, rows 2i and 2i + 1 are
-                the same pair of texts, as `tensor.repeat_interleave(2, dim=0)` makes them, which dropout sets apart:
-                at each target position alpha (KL(p1 || p2) + KL(p2 || p1)) / 2 is added to the loss.
-            num_items_in_batch: Number that the summed loss is divided by, for gradient accumulation and several
-                devices; by default the number of labels that are not -100, in both copies of a pair with R-Drop.
-            return_logits: Whether logits are returned beside a loss. By default they are in evaluation mode, and in
-                training mode they are not, since then they need never be held all at once.
-            **kwargs: See there.
+        All arguments of `Seq2SeqTransformerModel.forward` mean what they mean there, `decoder_input_ids` is by default
+        made from `labels`, and these are added:
+
+        labels: Target token ids, shape (B, T), not shifted; -100 where none is to be predicted.
+        smoothing: The share eps_ls of the target distribution that is spread over the vocabulary (section 5.4). It is
+            not named `label_...`, since a trainer would take it for a column of labels.
+        r_drop_alpha: The weight alpha of R-Drop (Liang et al., 2021). Where it is not 0, rows 2i and 2i + 1 must be
+            the same pair of texts, as `tensor.repeat_interleave(2, dim=0)` makes them, which dropout sets apart. At
+            each target position alpha (KL(p1 || p2) + KL(p2 || p1)) / 2 is added to the loss.
+        num_items_in_batch: The number that the summed loss is divided by, for gradient accumulation and several
+            devices; by default the number of labels that are not -100, in both copies of a pair with R-Drop.
+        return_logits: Whether logits are returned beside a loss. By default they are in evaluation mode, and not in
+            training mode, which then never holds all of them at once.
 
         Returns:
             The loss (0 where there is nothing to predict), logits of shape (B, T, V) or `None`, the cache and states.
 
         Raises:
-            ValueError: As the model without a head does, if the number of rows is odd with R-Drop, **or**, on a CPU
-                alone, since a GPU would have to be waited for: if a label is no target token's id, or those of the
+            ValueError: As the model without a head does, **or** if the number of rows is odd with R-Drop, **or**, on a
+                CPU alone, since a GPU would have to be waited for, if a label is no target token's id or the labels of
                 two copies differ.
         """
         if labels is not None:

@@ -1,9 +1,7 @@
 """`generate()` finds what plain search over the model's probabilities finds, in every mode and with every cache."""
 
 import functools
-import logging
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ from reference.tiny_models import pad, random_sentences, tiny_model
 from torch import Tensor
 from transformers import AutoModelForSeq2SeqLM, LogitsProcessor, LogitsProcessorList
 from transformers.generation.streamers import BaseStreamer
-from transformers.generation.utils import GenerationMixin
 
 import hf_seq2seq  # noqa: F401  (registers the model with the Auto classes)
 from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration
@@ -91,15 +88,15 @@ def greedy(
 
 
 def outputs_of(generated: Tensor, prefix_length: int = 1) -> list[Tokens]:
-    """Rows as tuples, without the prefix, up to the first end token: what follows it is filling."""
+    """Rows as tuples, without the prefix, up to the first end token: what follows it is padding."""
     rows = [tuple(row[prefix_length:]) for row in generated.tolist()]
     return [row[: row.index(END) + 1] if END in row else row for row in rows]
 
 
-def assert_only_filling_follows_the_end(generated: Tensor) -> None:
+def assert_only_padding_follows_the_end(generated: Tensor) -> None:
     for row in generated.tolist():
         if END in row:
-            assert set(row[row.index(END) :]) <= {PAD, END}
+            assert set(row[row.index(END) + 1 :]) <= {PAD}
 
 
 # Greedy search
@@ -112,7 +109,7 @@ def test_greedy_takes_the_likeliest_token_at_each_step(use_cache: bool, cache_im
     mode = {"use_cache": use_cache} | ({"cache_implementation": cache_implementation} if use_cache else {})
     generated = model.generate(**inputs_of(), **GREEDY, **mode)
     assert outputs_of(generated) == [greedy(model, source) for source in SOURCES]
-    assert_only_filling_follows_the_end(generated)
+    assert_only_padding_follows_the_end(generated)
 
 
 @pytest.mark.parametrize("mode", [GREEDY, BEAM], ids=["greedy", "beam"])
@@ -158,6 +155,7 @@ def test_beam_search_equals_a_hand_written_one_with_and_without_a_cache(seed: in
                 **inputs_of(), **settings, **cache, return_dict_in_generate=True, output_scores=True
             )
             assert outputs_of(outputs.sequences) == [hypothesis.tokens for hypothesis in expected]
+            assert_only_padding_follows_the_end(outputs.sequences)
             np.testing.assert_allclose(outputs.sequences_scores, [h.score for h in expected], atol=1e-4)
 
 
@@ -562,153 +560,6 @@ def test_raw_logits_are_those_before_tokens_are_banned(mode: dict[str, Any]) -> 
     assert all(logits.isfinite().all() for logits in output.logits)
     assert all(scores[:, [PAD, START]].isneginf().all() for scores in output.scores)
     assert output.sequences.equal(model.generate(**inputs_of(), **mode))
-
-
-class StockSearch(Seq2SeqTransformerForConditionalGeneration):
-    """A model that computes all rows to the end, as transformers does."""
-
-    _beam_search: Any = GenerationMixin._beam_search
-
-
-def as_class(
-    chosen: type[Seq2SeqTransformerForConditionalGeneration], model: Seq2SeqTransformerForConditionalGeneration
-) -> Any:
-    other: Any = chosen(model.config).eval()
-    other.load_state_dict(model.state_dict())
-    return other
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"early_stopping": True},
-        {"early_stopping": "never"},
-        {"length_penalty": -1.0},
-        {"num_return_sequences": 4},
-        {"do_sample": True},
-        {"use_cache": False},
-        {"cache_implementation": "static"},
-    ],
-    ids=str,
-)
-def test_sentences_that_are_settled_leave_the_decoder_without_an_effect(seed: int, options: dict[str, Any]) -> None:
-    model = ending_model(seed)
-    stock = as_class(StockSearch, model)
-    inputs = inputs_of(random_sentences((7, 2, 5, 1, 9, 3), seed=seed))
-    settings = BEAM | {"max_new_tokens": 20} | options
-    torch.manual_seed(0)
-    expected = stock.generate(**inputs, **settings)
-    torch.manual_seed(0)
-    assert model.generate(**inputs, **settings).equal(expected)
-
-
-def test_settled_sentences_with_prefixes_of_unequal_length_leave_too() -> None:
-    model = ending_model()
-    prefixes, mask = pad([[1], [1, 8, 9], [1, 5]], side="left")
-    options = BEAM | {"decoder_input_ids": prefixes, "decoder_attention_mask": mask, "max_new_tokens": 20}
-    expected = as_class(StockSearch, model).generate(**inputs_of(), **options)
-    assert model.generate(**inputs_of(), **options).equal(expected)
-
-
-MANY = inputs_of(random_sentences((7, 2, 5, 1, 9, 3)))
-
-
-def rows_of_each_step(model: Seq2SeqTransformerForConditionalGeneration, **options: Any) -> list[int]:
-    """How many rows the decoder gets at each step of a beam search for six sentences."""
-    rows: list[int] = []
-    layer: Any = model.model.decoder.layers[0]
-    handle = layer.register_forward_pre_hook(lambda _, args: rows.append(len(args[0])))
-    model.generate(**MANY, **BEAM | {"max_new_tokens": 40} | options)
-    handle.remove()
-    return rows
-
-
-@pytest.mark.parametrize("use_cache", [True, False])
-def test_the_decoder_gets_fewer_rows_as_sentences_are_settled(use_cache: bool) -> None:
-    model = ending_model()
-    rows = rows_of_each_step(model, use_cache=use_cache)
-    assert rows[0] == 6 * 4
-    assert rows == sorted(rows, reverse=True)
-    assert rows[-1] < rows[0]
-    assert rows_of_each_step(as_class(StockSearch, model), use_cache=use_cache) == [6 * 4] * len(rows)
-
-
-class OfAUser(Seq2SeqTransformerForConditionalGeneration):
-    """A subclass, which sees what the search hands to the model."""
-
-    num_rows: int = 0
-
-    def prepare_inputs_for_generation(self, input_ids: Tensor, **kwargs: Any) -> dict[str, Any]:
-        self.num_rows += len(input_ids)
-        return super().prepare_inputs_for_generation(input_ids, **kwargs)
-
-
-def test_a_subclass_finds_the_same_with_as_few_rows() -> None:
-    model = ending_model()
-    mine = as_class(OfAUser, model)
-    rows = rows_of_each_step(mine)
-    assert rows == rows_of_each_step(model)
-    assert mine.num_rows == sum(rows)
-    assert mine.generate(**MANY, **BEAM).equal(as_class(StockSearch, model).generate(**MANY, **BEAM))
-
-
-def test_a_model_with_the_hooks_of_a_device_map_finds_the_same_with_as_few_rows() -> None:
-    from accelerate import cpu_offload
-
-    model = ending_model()
-    expected, rows = model.generate(**MANY, **BEAM), rows_of_each_step(model)
-    cpu_offload(model, execution_device=torch.device("cpu"))
-    assert rows_of_each_step(model) == rows
-    assert model.generate(**MANY, **BEAM).equal(expected)
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"return_dict_in_generate": True}, "`return_dict_in_generate` asks for what each row gives"),
-        ({"cache_implementation": "static"}, "only a dynamic cache can drop rows"),
-        ({}, "a hook on a part of the model"),
-    ],
-)
-def test_why_all_rows_are_computed_is_told_once(
-    options: dict[str, Any], reason: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logging.getLogger("hf_seq2seq"), "propagate", True)
-    logging.Logger.warning_once.cache_clear()  # type: ignore[attr-defined]
-    model = ending_model()
-    if not options:
-        model.lm_head.register_forward_pre_hook(lambda module, args, kwargs: None, with_kwargs=True)
-    for _ in range(2):
-        assert set(rows_of_each_step(model, **options)) == {6 * 4}
-    assert caplog.text.count(f"until the last one is done: {reason}") == 1
-
-
-def test_searches_at_the_same_time_do_not_mix() -> None:
-    model = ending_model()
-    batches = [inputs_of(random_sentences((length, 2, 5), seed=length)) for length in range(3, 9)]
-    expected = [model.generate(**batch, **BEAM) for batch in batches]
-    with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda batch: model.generate(**batch, **BEAM), batches))
-    assert all(one.equal(other) for one, other in zip(found, expected, strict=True))
-
-
-def test_a_method_of_the_instance_is_obeyed_in_beam_search() -> None:
-    """PEFT sets `prepare_inputs_for_generation` on the model that it puts prompts before."""
-    model = ending_model()
-    inputs = inputs_of(random_sentences((7, 2, 5, 1, 9, 3)))
-    expected = model.generate(**inputs, **BEAM)
-    calls = []
-    prepare = model.prepare_inputs_for_generation
-
-    def patched(*args: Any, **kwargs: Any) -> Any:
-        calls.append(args)
-        return prepare(*args, **kwargs)
-
-    model.prepare_inputs_for_generation = patched  # type: ignore[method-assign]
-    assert model.generate(**inputs, **BEAM).equal(expected)
-    assert calls
 
 
 def test_target_rows_that_do_not_belong_to_source_rows_are_refused() -> None:
