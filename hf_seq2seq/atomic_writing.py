@@ -15,13 +15,28 @@ PathLike = str | os.PathLike[str]
 UNFINISHED = ".unfinished"  # ends the name of a file or folder that is being written
 
 
+def check_link(path: PathLike) -> None:
+    """Checks that a folder or file that is to be written is no link to a missing one, as to a disk not mounted.
+
+    Raises:
+        FileNotFoundError: If it is.
+    """
+    if Path(path).is_symlink() and not Path(path).exists():
+        raise FileNotFoundError(
+            f"`{path}` must be what can be written, but is a link to {Path(path).resolve()}, which does not exist. "
+            "Make that, or remove the link."
+        )
+
+
 def check_new_folder(folder: PathLike) -> None:
     """Checks that a folder is empty or does not exist.
 
     Raises:
+        FileNotFoundError: If it is a link to a folder that does not exist.
         NotADirectoryError: If there is a file of that name.
         ValueError: If there is a folder of that name that is not empty.
     """
+    check_link(folder)
     path = Path(folder)
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"`{folder}` must be a new or empty folder, but is a file. Name another folder.")
@@ -61,6 +76,7 @@ def replaced_files(folder: PathLike) -> Iterator[Path]:
         OSError: If they cannot be written.
         ValueError: If another process writes the folder.
     """
+    check_link(folder)
     path = Path(folder).resolve()
     # A folder that exists stays: it may be a mount point, the current one, or all that the user may write to.
     exists = path.exists()
@@ -113,17 +129,22 @@ def _only_writer(folder: Path, place: Path) -> Iterator[None]:
 
 
 def write_text(file: PathLike, text: str) -> None:
-    """Writes a text file whole or not at all, and makes the folder that it is in.
+    """Writes a text file, as `write_bytes` writes any."""
+    write_bytes(file, text.encode())
+
+
+def write_bytes(file: PathLike, data: bytes) -> None:
+    """Writes a file whole or not at all, and makes the folder that it is in.
 
     Raises:
         OSError: If it cannot be written.
     """
-    path = Path(file)
+    path = Path(file).resolve()  # a link stays a link
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}{UNFINISHED}")
     try:
-        with writing(path):
-            unfinished.write_text(text, encoding="utf-8")
+        with writing(file):
+            unfinished.write_bytes(data)
             unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -143,7 +164,7 @@ def writing(folder: PathLike, *, remove_on_failure: bool = False) -> Iterator[No
     try:
         yield
     except Exception as error:
-        if not _is_out_of_room(error):
+        if not is_out_of_room(error):
             raise
         if remove_on_failure:
             shutil.rmtree(folder, ignore_errors=True)
@@ -154,7 +175,8 @@ def writing(folder: PathLike, *, remove_on_failure: bool = False) -> Iterator[No
         ) from error
 
 
-def _is_out_of_room(error: Exception) -> bool:
+def is_out_of_room(error: Exception) -> bool:
+    """Returns whether an error says that a disk is full, or a file as large as it may be."""
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     # safetensors, tokenizers and torch raise exceptions of their own; only their text names the cause.

@@ -3,9 +3,11 @@
 import gc
 import logging
 import os
+import resource
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -42,6 +44,22 @@ def letter_tokenizer() -> "PreTrainedTokenizerFast":
     return PreTrainedTokenizerFast(
         tokenizer_object=backend, model_input_names=["input_ids", "attention_mask"], **names
     )
+
+
+@pytest.fixture
+def little_room() -> Callable[[int], AbstractContextManager[None]]:
+    """Makes files of more than some bytes fail inside a `with` block, as on a disk that becomes full."""
+
+    @contextmanager
+    def limit(num_bytes: int) -> Iterator[None]:
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, limits[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    return limit
 
 
 @pytest.fixture

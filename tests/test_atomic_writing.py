@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hf_seq2seq.atomic_writing import finished_names, new_folder, replaced_files
+from hf_seq2seq.training.run_folder import RunFolder
 
 
 def fill_disk(folder: AbstractContextManager[Path]) -> None:
@@ -29,6 +30,16 @@ def test_an_empty_folder_that_is_there_stays_the_same_folder(tmp_path: Path, mon
         (unfinished / "weights").write_text("1")
     assert folder.stat().st_ino == before
     assert sorted(path.name for path in Path().iterdir()) == ["config.json", "weights"]
+
+
+def test_a_link_to_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to(tmp_path / "unmounted" / "out")
+    message = r"out` must be what can be written, but is a link to .*unmounted/out, which does not exist\. Make that"
+    with pytest.raises(FileNotFoundError, match=message), new_folder(tmp_path / "out"):
+        pass
+    with pytest.raises(FileNotFoundError, match=message):
+        RunFolder(tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 @pytest.mark.parametrize("is_there", [False, True])

@@ -1,13 +1,12 @@
 """What verbs read lines from and write lines to: files, plain or gzipped, standard input and standard output."""
 
-import errno
 import gzip
 import io
 import os
 import select
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -71,7 +70,7 @@ def check_output(output_file: Path | None, *input_files: Path | None) -> None:
     """Raises ValueError if the output cannot be written or is one of the inputs, of which None is standard input."""
     if output_file is None:
         return
-    if output_file.is_dir() or not output_file.parent.is_dir():
+    if output_file.is_dir() or not output_file.resolve().parent.is_dir():
         raise ValueError(f"`--output` must be a file in an existing folder, but is {output_file} instead.")
     for input_file in input_files:
         input_stat = os.fstat(0) if input_file is None else input_file.stat()
@@ -81,27 +80,40 @@ def check_output(output_file: Path | None, *input_files: Path | None) -> None:
 
 @contextmanager
 def open_output(output_file: Path | None) -> Iterator[BinaryIO]:
-    """Yields the file to write to, standard output for None; a full disk is an error that names the file."""
+    """Yields the unbuffered file to write to, standard output for None; a full disk is an error that names it."""
     try:
         if output_file is None:
-            yield sys.stdout.buffer
+            yield getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)
         else:
-            with output_file.open("wb") as output:
+            with output_file.open("wb", buffering=0) as output:
                 yield output
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        from hf_seq2seq.atomic_writing import is_out_of_room
+
+        if not is_out_of_room(error):
             raise
         name = "standard output" if output_file is None else f"`{output_file}`"
         raise OSError(f"No space is left for {name}. The lines before are kept; free some space.") from error
 
 
 def write_lines(lines: list[str], output: BinaryIO, output_file: Path | None) -> None:
-    """Writes lines so that they can be read at once, whatever happens later: a gzip file is whole after each call."""
+    """Writes lines so that they can be read at once: a gzip file is whole after each call.
+
+    A disk that becomes full keeps whole lines, or of a gzip file those of the calls before.
+    """
     data = "".join(f"{line}\n" for line in lines).encode()
-    if output_file is not None and output_file.suffix.lower() == ".gz":
+    is_packed = output_file is not None and output_file.suffix.lower() == ".gz"
+    if is_packed:
         data = gzip.compress(data)  # a gzip file may have several of these, one after the other
-    output.write(data)
-    output.flush()
+    start = output.tell() if output.seekable() else 0
+    number_written = 0
+    try:
+        while number_written < len(data):
+            number_written += output.write(data[number_written:])  # a disk that becomes full takes a part
+    except OSError:
+        with suppress(OSError):  # of what cannot be cut, such as a pipe
+            output.truncate(start + (0 if is_packed else data.rfind(b"\n", 0, number_written) + 1))
+        raise
 
 
 def progress_bar(is_shown: bool, num_sentences: int | None = None) -> Any:

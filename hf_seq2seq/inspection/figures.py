@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from hf_seq2seq.atomic_writing import PathLike
+from hf_seq2seq.atomic_writing import PathLike, write_bytes, write_text
 
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def check_output(output: PathLike) -> None:
         raise ValueError(
             f"`output` must be a file whose name ends in {', '.join(ENDINGS)}, but is {output} instead. Name it so."
         )
-    if path.is_dir() or not path.parent.is_dir():
+    if path.is_dir() or not path.resolve().parent.is_dir():
         raise ValueError(f"`output` must be a file in an existing folder, but is {output} instead. Make the folder.")
     if path.suffix.lower() != ".json":
         new_figure(1, 1)
@@ -63,16 +63,17 @@ def write_view(view: Any, draw: Callable[[Any], "Figure"], output: PathLike) -> 
     Raises:
         ValueError: If the ending of the name is unknown, or the folder does not exist.
         ImportError: If it is a picture, and matplotlib is not installed.
+        OSError: If it cannot be written whole. What was there before stays.
     """
     check_output(output)
     path = Path(output)
     ending = path.suffix.lower()
     if ending == ".json":
-        path.write_text(as_json(view) + "\n", encoding="utf-8")
+        write_text(path, as_json(view) + "\n")
         return
-    written = BytesIO()  # so that an error while drawing leaves no incomplete file
+    written = BytesIO()
     draw(view).savefig(written, format=ending[1:], dpi=150)
-    path.write_bytes(written.getvalue())
+    write_bytes(path, written.getvalue())
 
 
 def as_json(view: Any) -> str:

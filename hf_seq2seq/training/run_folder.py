@@ -8,7 +8,7 @@ from typing import Any, Self
 from filelock import FileLock, Timeout
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from hf_seq2seq.atomic_writing import finished_names, write_text
+from hf_seq2seq.atomic_writing import check_link, finished_names, write_text
 
 from .arguments import FILE_FIELDS, default_tokens_per_batch
 from .checkpoints import delete_superseded, list_checkpoints
@@ -43,10 +43,12 @@ class RunFolder:
         path: The folder, which need not exist yet.
 
     Raises:
+        FileNotFoundError: If it is a link to a folder that does not exist.
         NotADirectoryError: If it is a file.
     """
 
     def __init__(self, path: Path) -> None:
+        check_link(path)
         if path.exists() and not path.is_dir():
             raise NotADirectoryError(f"`output_dir` must be a folder, but {str(path)!r} is a file. Name another.")
         self.path = path

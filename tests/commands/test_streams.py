@@ -1,15 +1,39 @@
 """What a verb writes can be read whenever it stops."""
 
 import gzip
+import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from hf_seq2seq.commands.streams import write_lines
+import pytest
+
+from hf_seq2seq.commands.streams import open_output, write_lines
+from hf_seq2seq.data import read_lines
 
 
 def test_a_gzipped_output_is_whole_after_every_window(tmp_path: Path) -> None:
     path = tmp_path / "new.de.GZ"
-    with path.open("wb") as output:
+    with open_output(path) as output:
         write_lines(["ä", ""], output, path)
         assert gzip.decompress(path.read_bytes()) == "ä\n\n".encode()
         write_lines(["ö"], output, path)
         assert gzip.decompress(path.read_bytes()) == "ä\n\nö\n".encode()
+
+
+@pytest.mark.parametrize(("name", "kept"), [("a.txt", ["first", "second", "third"]), ("a.txt.gz", ["first"])])
+def test_a_disk_that_becomes_full_keeps_whole_lines(
+    name: str, kept: list[str], tmp_path: Path, little_room: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    path = tmp_path / name
+    noise = "".join(map(chr, random.Random(0).choices(range(0x4E00, 0x9FFF), k=2000)))  # cannot be packed
+
+    def write() -> None:
+        with open_output(path) as output:
+            write_lines(["first"], output, path)
+            with little_room(1000):
+                write_lines(["second", "third", noise], output, path)
+
+    with pytest.raises(OSError, match=r"No space is left for `.*a\.txt.*`\. The lines before are kept"):
+        write()
+    assert list(read_lines(path)) == kept

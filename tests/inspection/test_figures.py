@@ -2,7 +2,8 @@
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,28 @@ def test_an_output_that_cannot_be_is_named(output: str, message: str, tmp_path: 
     with pytest.raises(ValueError, match=message):
         write_view(VIEW, draw, tmp_path / output)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["view.png", "view.svg", "view.json"])
+def test_a_full_disk_leaves_what_was_there_before(
+    name: str, tmp_path: Path, little_room: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    (tmp_path / name).write_text("of an earlier day")
+    view = View(["a" * 9999], torch.zeros(2, 2))
+    with little_room(1000), pytest.raises(OSError, match=rf"{name}` must be written whole, .*File too large"):
+        write_view(view, draw, tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "of an earlier day"
+
+
+def test_a_picture_is_written_where_a_link_leads(tmp_path: Path) -> None:
+    (tmp_path / "link.json").symlink_to("view.json")
+    write_view(VIEW, draw, tmp_path / "link.json")
+    assert json.loads((tmp_path / "view.json").read_text(encoding="utf-8")) == PLAIN
+    assert (tmp_path / "link.json").is_symlink()
+    (tmp_path / "lost.json").symlink_to("nowhere/view.json")
+    with pytest.raises(ValueError, match="`output` must be a file in an existing folder"):
+        write_view(VIEW, draw, tmp_path / "lost.json")
 
 
 def test_a_picture_that_fails_leaves_no_file(tmp_path: Path) -> None:
