@@ -12,11 +12,13 @@ import huggingface_hub.utils
 import pytest
 from ctranslate2.converters import Converter
 from datasets import Dataset
+from sacrebleu.metrics.ter import TER
 from torch import nn
 from transformers import (
     GenerationMixin,
     PreTrainedConfig,
     PreTrainedModel,
+    PreTrainedTokenizerBase,
     Trainer,
     dynamic_module_utils,
 )
@@ -58,6 +60,11 @@ FUNCTIONS: dict[Any, dict[str, str]] = {
         "save_model": "self, output_dir, _internal_call",
     },
     Converter: {"_load": "self"},
+    TER: {"_compute_segment_statistics": "self, hypothesis, ref_kwargs"},
+    PreTrainedTokenizerBase: {
+        "_add_tokens": "self, new_tokens, special_tokens",
+        "_decode": "self, token_ids, skip_special_tokens, clean_up_tokenization_spaces, **kwargs",
+    },
     dynamic_module_utils: {"get_relative_import_files": "module_file"},
 }
 # What is read or set.
@@ -69,6 +76,7 @@ ATTRIBUTES: dict[Any, list[str]] = {
         *("_ep_plan", "_fsdp_plan", "_pp_plan", "_tp_plan"),
     ],
     GenerationMixin: ["_reorder_cache"],  # which a model may have
+    PreTrainedTokenizerBase: ["_extra_special_tokens"],
     Dataset: ["_fingerprint"],
     accelerate.hooks: ["_hf_hook"],
     huggingface_hub.utils: ["httpx"],  # the client that it was built on, httpx or httpx2

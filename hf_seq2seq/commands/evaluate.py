@@ -41,6 +41,9 @@ def evaluate(
     output_file: Annotated[
         Path | None, typer.Option("--output", help="Where to keep the translations; gzipped if named .gz.")
     ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="Scores to compute, with commas between them, as in bleu,chrf; by default all.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the scores as one JSON object.")] = False,
     beam_size: BeamSizeOption = None,
     length_penalty: LengthPenaltyOption = None,
@@ -53,8 +56,10 @@ def evaluate(
     """Score a model's translations against references: sacreBLEU's BLEU, chrF and TER, and exact matches."""
     check_revision(revision, backend)
     from hf_seq2seq.data.reading import read_lines
+    from hf_seq2seq.evaluation import chosen_metrics, comparable_metrics, compare, score
     from hf_seq2seq.inference.translator import Translator
 
+    chosen_metrics(metrics) if against is None else comparable_metrics(metrics)
     sources, references = list(read_lines(source)), list(read_lines(reference))
     _check_same_number(sources, references, "--source", source, "--reference", reference)
     rival: list[str] | Translator | None = None
@@ -63,8 +68,6 @@ def evaluate(
         rival = list(read_lines(rival_file))
         _check_same_number(sources, rival, "--source", source, "--against", against)
     check_output(output_file, source, reference, *([] if rival_file is None else [rival_file]))
-
-    from hf_seq2seq.evaluation import compare, score
 
     def load(name: str, revision: str | None = None) -> Translator:
         return Translator.from_pretrained(
@@ -79,10 +82,10 @@ def evaluate(
     if output_file is not None:
         with open_output(output_file) as output:
             write_lines(translations, output, output_file)
-    scores = score(translations, references) | {"num_sentences": len(sources)}
+    scores = score(translations, references, metrics) | {"num_sentences": len(sources)}
     if rival is not None:
         baseline = _translate_all(rival, sources, options) if isinstance(rival, Translator) else rival
-        scores["comparison"] = {"against": against, **compare(translations, baseline, references)}
+        scores["comparison"] = {"against": against, **compare(translations, baseline, references, metrics)}
     typer.echo(json.dumps(scores, indent=2) if as_json else _summary(scores))
 
 

@@ -4,15 +4,17 @@ In: texts and their references. Out: numbers by name. Imports no other room.
 """
 
 from .generated import decode, generation_metrics
-from .metrics import METRICS, Metric, Score, score, scores_in
+from .metrics import METRICS, Metric, Score, chosen_metrics, score, scores_in
 from .report import comparison_lines, report_line, score_lines
-from .significance import compare
+from .significance import comparable_metrics, compare
 
 
 __all__ = [
     "METRICS",
     "Metric",
     "Score",
+    "chosen_metrics",
+    "comparable_metrics",
     "compare",
     "comparison_lines",
     "decode",

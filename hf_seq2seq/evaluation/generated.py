@@ -1,11 +1,11 @@
 """The texts that a trainer's evaluation generates, and their scores."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .metrics import METRICS, score
+from .metrics import chosen_metrics, score
 
 
 if TYPE_CHECKING:
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def generation_metrics(
-    tokenizer: "PreTrainedTokenizerBase", references: Sequence[str] | None = None
+    tokenizer: "PreTrainedTokenizerBase",
+    references: Sequence[str] | None = None,
+    metrics: str | Iterable[str] | None = None,
 ) -> Callable[["EvalPrediction"], dict[str, float]]:
     """Returns a `compute_metrics` for a Seq2SeqTrainer that evaluates by generation (`predict_with_generate`).
 
@@ -24,12 +26,14 @@ def generation_metrics(
         references: The text of each target, in the order of the dataset that is evaluated. Without them the decoded
             labels take their place. Those lack what the tokenizer does not know and what was cut off, so that scores
             are too high where there is such.
+        metrics: The names of the metrics, such as "bleu,chrf"; None is all.
     """
+    names = list(chosen_metrics(metrics))
 
     def compute_metrics(prediction: "EvalPrediction") -> dict[str, float]:
         texts = decode(tokenizer, prediction.label_ids) if references is None else list(references)
-        scores = score(decode(tokenizer, prediction.predictions), texts)
-        return {name: scores[name] for name in METRICS}
+        scores = score(decode(tokenizer, prediction.predictions), texts, names)
+        return {name: scores[name] for name in names}
 
     return compute_metrics
 

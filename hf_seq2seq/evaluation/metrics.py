@@ -5,11 +5,13 @@ read it there. A new metric is a new row.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 from sacrebleu.metrics.base import Metric as SacrebleuMetric
+from sacrebleu.metrics.base import Signature
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
@@ -63,22 +65,45 @@ class Metric:
         return f"{value:.1f}{self.unit}"
 
 
-def score(hypotheses: Texts, references: Texts) -> dict[str, Any]:
+def chosen_metrics(names: str | Iterable[str] | None) -> dict[str, Metric]:
+    """Returns the metrics of these names, in the order of the table.
+
+    Args:
+        names: Their names, or one text with commas between them; None is all.
+
+    Raises:
+        ValueError: If a name is not in the table, or there is none.
+    """
+    if names is None:
+        return METRICS
+    wanted = [name.strip() for name in (names.split(",") if isinstance(names, str) else names)]
+    unknown = [name for name in wanted if name not in METRICS]
+    if unknown or not wanted:
+        raise ValueError(
+            f"`metrics` must be names among {', '.join(METRICS)}, with commas between them, but has "
+            f"{repr(unknown[0]) if unknown else 'none'} instead."
+        )
+    return {name: metric for name, metric in METRICS.items() if name in wanted}
+
+
+def score(hypotheses: Texts, references: Texts, metrics: str | Iterable[str] | None = None) -> dict[str, Any]:
     """Scores hypotheses against one reference each.
 
     Args:
         hypotheses: The texts to score.
         references: What each should have been, in the same order.
+        metrics: The names of the metrics, such as "bleu,chrf"; None is all.
 
     Returns:
         For the whole, `bleu` and `chrf` (0 to 100, higher is better), `ter` (edits for 100 words of the reference,
         lower is better), `exact_match` (the percentage of hypotheses that equal their reference), and
         `bleu_signature`, `chrf_signature` and `ter_signature`, which tell how sacreBLEU computed them. Texts are cut
         into words as sacreBLEU's tokenizer 13a does. Where most references are in a script without spaces, BLEU takes
-        the tokenizer zh or char in its place, and TER takes each Chinese or Japanese character for a word.
+        the tokenizer zh or char in its place, and TER takes each Chinese or Japanese character for a word. Lines of
+        more than 200 words are compared without TER's search for shifted words, and its signature says so.
 
     Raises:
-        ValueError: If there is nothing to score or the numbers differ.
+        ValueError: If there is nothing to score, the numbers differ, or a metric is not known.
     """
     if not references or len(hypotheses) != len(references):
         raise ValueError(
@@ -86,7 +111,7 @@ def score(hypotheses: Texts, references: Texts) -> dict[str, Any]:
             f"{len(references)} instead."
         )
     scores: dict[str, Any] = {}
-    for metric in METRICS.values():
+    for metric in chosen_metrics(metrics).values():
         scores[metric.name], signature = metric.compute(hypotheses, references)
         if signature is not None:
             scores[metric.signature_name] = signature
@@ -122,10 +147,48 @@ def _chrf(references: Texts) -> SacrebleuMetric:
     return CHRF()
 
 
+class _BoundedTER(TER):
+    """TER in which long lines cost no minutes.
+
+    The search for words that are shifted to another place takes 10 s for a line of 200 words, and minutes for longer
+    ones. Without it, a shifted word counts as two edits.
+    """
+
+    longest_searched = 200  # words
+    has_longer = False
+
+    def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[float]:
+        words, (reference,) = hypothesis.split(), ref_kwargs["ref_words"]
+        if max(len(words), len(reference)) <= self.longest_searched:
+            statistics: list[float] = super()._compute_segment_statistics(hypothesis, ref_kwargs)
+            return statistics
+        self.has_longer = True
+        return [_edit_distance(words, reference), len(reference)]
+
+    def get_signature(self) -> Signature:
+        signature = super().get_signature()
+        if self.has_longer:
+            signature.update("shifts", f"up to {self.longest_searched} words")
+        return signature
+
+
+def _edit_distance(words: Sequence[str], reference: Sequence[str]) -> int:
+    """Returns how many words must be put in, taken out or replaced, at least (Levenshtein)."""
+    ids = {word: number for number, word in enumerate(dict.fromkeys([*words, *reference]))}
+    targets = np.array([ids[word] for word in reference], dtype=int)
+    insertions = np.arange(len(reference) + 1)
+    row = insertions  # of the table of distances: from the words so far to each beginning of the reference
+    for number, word in enumerate(words, start=1):
+        replaced, taken_out = row[:-1] + (targets != ids[word]), row[1:] + 1
+        row = np.concatenate(([number], np.minimum(replaced, taken_out)))
+        row = np.minimum.accumulate(row - insertions) + insertions
+    return int(row[-1])
+
+
 def _ter(references: Texts) -> SacrebleuMetric:
     is_unspaced = _bleu_tokenizer(references) != "13a"
     # TER cuts Asian scripts into characters only where both are set.
-    return TER(normalized=is_unspaced, asian_support=is_unspaced)
+    return _BoundedTER(normalized=is_unspaced, asian_support=is_unspaced)
 
 
 def _of_sacrebleu(make: Callable[[Texts], SacrebleuMetric]) -> dict[str, Any]:

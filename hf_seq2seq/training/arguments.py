@@ -20,7 +20,7 @@ from transformers.integrations.integration_utils import (
 )
 from transformers.utils.import_utils import is_in_notebook
 
-from hf_seq2seq.evaluation import METRICS
+from hf_seq2seq.evaluation import METRICS, chosen_metrics
 from hf_seq2seq.model.configuration_seq2seq_transformer import _PAPER_ROWS, Seq2SeqTransformerConfig
 
 from .schedule import DEFAULT_WARMUP, FINE_TUNING_LEARNING_RATE, PAPER_WARMUP_STEPS, SCRATCH_LEARNING_RATE
@@ -309,6 +309,7 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
             without. At least as many are kept.
         early_stopping_patience: After how many evaluations without a better `metric_for_best_model` (bleu by default)
             training ends. The best checkpoint becomes the final model.
+        metrics: Names of the scores that evaluations compute, such as "bleu,chrf"; None is all of them.
         dry_run: Whether `run_training` says what it would do, and trains nothing.
 
     Attributes:
@@ -337,6 +338,9 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
     average_checkpoints: int = _option("Number of last checkpoints that the final model is the average of.", 0)
     early_stopping_patience: int | None = _option(
         "Evaluations without a better metric_for_best_model (bleu by default) after which training ends."
+    )
+    metrics: str | None = _option(
+        f"Scores that evaluations compute, with commas between them; by default {','.join(METRICS)}."
     )
     dry_run: bool = _option(
         "Say what would be trained on, how long and with how much memory, and train nothing.", False
@@ -412,6 +416,7 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
     def _check_values(self) -> None:
         if self.output_dir is None:
             raise ValueError("`output_dir` must be given: the folder of the trained model.")
+        chosen_metrics(self.metrics)
         _check_at_least(self, dict.fromkeys(_COUNTS, 1) | {"dataloader_num_workers": 0, "seed": 0, "data_seed": 0})
         for name in _MAGNITUDES:
             value = getattr(self, name)

@@ -45,7 +45,7 @@ def evaluate_final_model(
     hypotheses = decode(trainer.processing_class, predicted.predictions)
     return {
         "validation_loss": loss,
-        **score(hypotheses, references[:num_scored]),
+        **score(hypotheses, references[:num_scored], trainer.args.metrics),
         "num_scored_pairs": num_scored,
         "num_validation_pairs": len(dataset),
     }

@@ -135,7 +135,9 @@ def _make_trainer(
         eval_dataset=datasets.get("validation"),
         processing_class=tokenizer,
         # Without generation there is nothing to score, and the logits of all pairs would be kept for it.
-        compute_metrics=generation_metrics(tokenizer, references) if args.predict_with_generate else None,
+        compute_metrics=generation_metrics(tokenizer, references, args.metrics)
+        if args.predict_with_generate
+        else None,
         callbacks=[] if patience is None else [EarlyStoppingCallback(patience)],
         card=describe_run(settings, datasets["train"]),
     )

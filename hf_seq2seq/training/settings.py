@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from transformers.trainer_utils import IntervalStrategy
 
-from hf_seq2seq.evaluation import METRICS
+from hf_seq2seq.evaluation import chosen_metrics
 
 from .arguments import DataArguments, ModelArguments, Seq2SeqTransformerTrainingArguments
 from .schedule import FINE_TUNING_LEARNING_RATE, SCRATCH_LEARNING_RATE
@@ -79,9 +79,11 @@ def _check_contradictions(data_args: DataArguments, training_args: Seq2SeqTransf
     if data_args.streaming:
         _check_stream(training_args)
     metric = (training_args.metric_for_best_model or "loss").removeprefix("eval_")
-    if metric not in ("loss", *METRICS):
+    metrics = chosen_metrics(training_args.metrics)
+    if metric not in ("loss", *metrics):
+        among = "" if training_args.metrics is None else " (those of `metrics`)"
         raise ValueError(
-            f"`metric_for_best_model` must be one of loss, {', '.join(METRICS)}, but is {metric!r} instead."
+            f"`metric_for_best_model` must be one of loss, {', '.join(metrics)}{among}, but is {metric!r} instead."
         )
     if training_args.batch_eval_metrics:
         raise ValueError("`batch_eval_metrics` must be False: scores are those of all validation pairs together.")

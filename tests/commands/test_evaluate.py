@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,6 +55,40 @@ def test_the_scores_are_those_of_the_translations(
     references = gzip.decompress((tmp_path / "reference.gz").read_bytes()).decode().splitlines()
     assert json.loads(out) == score(translations, references) | {"num_sentences": 4}
     assert json.loads(out)["exact_match"] == 50
+
+
+def test_the_chosen_scores_alone_are_computed_and_compared(
+    model_folder: Path, files: list[object], command: Command, tmp_path: Path
+) -> None:
+    """https://github.com/roy-ht/pyter/issues/8"""
+    (tmp_path / "other").write_text(as_text(SOURCES))
+    options = ["--metrics", "chrf,exact_match", "--against", tmp_path / "other", "--json"]
+    status, out, _ = command("evaluate", model_folder, *files, *options)
+    scores = json.loads(out)
+    assert status == 0
+    assert list(scores) == ["chrf", "chrf_signature", "exact_match", "num_sentences", "comparison"]
+    assert list(scores["comparison"]) == ["against", "chrf"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--metrics", "bleu,comet"],
+            "`metrics` must be names among bleu, chrf, ter, exact_match, .* 'comet' instead",
+        ),
+        (
+            ["--metrics", "exact_match", "--against", "x"],
+            "`metrics` must have one of bleu, chrf, ter where two systems",
+        ),
+    ],
+)
+def test_metrics_that_cannot_be_computed_are_named_before_anything_is_translated(
+    options: list[str], message: str, files: list[object], command: Command
+) -> None:
+    status, out, err = command("evaluate", "no-such-model", *files, *options)
+    assert (status, out) == (1, "")
+    assert re.search(message, err)
 
 
 def test_the_scores_are_told_with_their_signatures(model_folder: Path, files: list[object], command: Command) -> None:

@@ -1,11 +1,14 @@
 """Scores are sacreBLEU's own, and a metric is one row of the table."""
 
+import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import sacrebleu
+from sacrebleu.metrics.lib_ter import translation_edit_rate
 
-from hf_seq2seq.evaluation import METRICS, Metric, Score, score, score_lines, scores_in
+from hf_seq2seq.evaluation import METRICS, Metric, Score, metrics, score, score_lines, scores_in
 
 
 HYPOTHESES = ["the cat sat on the mat", "a dog, it barked", ""]
@@ -40,6 +43,55 @@ def test_scripts_without_spaces_are_cut_into_characters(references: list[str], t
 
 def test_one_wrong_character_of_nine_is_one_edit_where_there_are_no_spaces() -> None:
     assert score(["二〇二〇年五月三日"], ["二〇二一年五月三日"])["ter"] == pytest.approx(100 / 9)
+
+
+def test_a_line_of_thousands_of_words_is_compared_without_the_search_for_shifts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """https://github.com/roy-ht/pyter/issues/8 and https://github.com/ondrejklejch/MT-ComparEval/issues/78"""
+
+    def search(words: list[str], reference: list[str]) -> Any:
+        assert max(len(words), len(reference)) <= 200, "this takes minutes"
+        return translation_edit_rate(words, reference)
+
+    monkeypatch.setattr("sacrebleu.metrics.ter.translation_edit_rate", search)
+    words = [f"w{number}" for number in range(3000)]
+    changed = ["new", *words[:100], *words[101:2000], "x", *words[2001:]]  # one more, one less, another one
+    scores = score([" ".join(changed), "b a"], [" ".join(words), "a b"])
+    assert scores["ter"] == pytest.approx(100 * (3 + 1) / 3002)  # "b a" is one shift
+    assert "|shifts:up to 200 words|" in scores["ter_signature"]
+    assert "shifts" not in score(["b a"], ["a b"])["ter_signature"]
+
+
+def test_edits_without_shifts_are_the_least_of_all_ways() -> None:
+    generator = random.Random(0)
+    for _ in range(200):
+        first, second = (tuple(generator.choices("abc", k=generator.randrange(6))) for _ in range(2))
+        assert metrics._edit_distance(first, second) == fewest_edits(first, second)
+
+
+def fewest_edits(first: tuple[str, ...], second: tuple[str, ...]) -> int:
+    if not first or not second:
+        return len(first) + len(second)
+    return min(
+        fewest_edits(first[1:], second) + 1,
+        fewest_edits(first, second[1:]) + 1,
+        fewest_edits(first[1:], second[1:]) + (first[0] != second[0]),
+    )
+
+
+@pytest.mark.parametrize("names", ["chrf, bleu", ["bleu", "chrf"]])
+def test_the_chosen_metrics_alone_are_computed_in_the_order_of_the_table(names: str | list[str]) -> None:
+    scores = score(HYPOTHESES, REFERENCES, names)
+    assert list(scores) == ["bleu", "bleu_signature", "chrf", "chrf_signature"]
+    assert scores.items() <= score(HYPOTHESES, REFERENCES).items()
+
+
+@pytest.mark.parametrize(("names", "found"), [("bleu,blue", "'blue'"), ("", "''"), ([], "none")])
+def test_an_unknown_metric_is_an_error_that_names_those_of_the_table(names: str | list[str], found: str) -> None:
+    message = f"`metrics` must be names among bleu, chrf, ter, exact_match, with commas .*, but has {found} instead"
+    with pytest.raises(ValueError, match=message):
+        score(HYPOTHESES, REFERENCES, names)
 
 
 @pytest.mark.parametrize(("hypotheses", "references"), [([], []), (["a"], ["a", "b"])])

@@ -1,8 +1,9 @@
 """Two systems are compared as sacreBLEU compares them."""
 
+import pytest
 import sacrebleu
 
-from hf_seq2seq.evaluation import compare
+from hf_seq2seq.evaluation import compare, score
 
 
 def test_a_comparison_is_that_of_sacrebleu() -> None:
@@ -24,3 +25,14 @@ def test_systems_of_the_same_score_do_not_differ() -> None:
     assert found["ter"]["score"] == found["ter"]["baseline"]
     assert found["ter"]["p_value"] == 1
     assert float(found["bleu"]["p_value"]) < 0.01
+
+
+def test_the_chosen_metrics_alone_are_compared_with_long_lines_as_they_are_scored() -> None:
+    references = [" ".join(f"w{number}" for number in range(300))] * 3
+    hypotheses = [text.replace("w7 ", "") for text in references]
+    found = compare(hypotheses, references, references, "ter")
+    assert list(found) == ["ter"]
+    assert found["ter"]["score"] == score(hypotheses, references)["ter"] == pytest.approx(100 / 300)
+    assert "shifts:up to 200 words" in str(found["ter"]["signature"])
+    with pytest.raises(ValueError, match=r"`metrics` must have one of bleu, chrf, ter where .*, but has exact_match"):
+        compare(hypotheses, references, references, ["exact_match"])

@@ -186,6 +186,14 @@ FILES = {"train_source": ["a.en"], "train_target": ["a.de"]}
             {"metric_for_best_model": "blue", "validation_file": "v"},
             "`metric_for_best_model` must be one of loss, bleu, .* but is 'blue'",
         ),
+        (
+            {"metrics": "chrf,ter", "early_stopping_patience": 1, "validation_file": "v"},
+            r"`metric_for_best_model` must be one of loss, chrf, ter \(those of `metrics`\), but is 'bleu' instead",
+        ),
+        (
+            {"metrics": "bleu,blue"},
+            "`metrics` must be names among bleu, chrf, ter, exact_match, .* has 'blue' instead",
+        ),
         ({"batch_eval_metrics": True}, "`batch_eval_metrics` must be False"),
         ({"learning_rate": float("inf")}, "`learning_rate` must be a number of at least 0, but is inf instead"),
         ({"learning_rate": float("nan")}, "`learning_rate` must be a number of at least 0, but is nan instead"),
