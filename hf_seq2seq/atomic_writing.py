@@ -9,6 +9,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from .error_messages import first_line
+
 
 PathLike = str | os.PathLike[str]
 
@@ -168,10 +170,9 @@ def writing(folder: PathLike, *, remove_on_failure: bool = False) -> Iterator[No
             raise
         if remove_on_failure:
             shutil.rmtree(folder, ignore_errors=True)
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise OSError(
-            f"`{folder}` must be written whole, but could not be ({reason}). What was written before is untouched. "
-            "Make room on the disk, and run the same command again."
+            f"`{folder}` must be written whole, but could not be ({first_line(error)}). What was written before is "
+            "untouched. Make room on the disk, and run the same command again."
         ) from error
 
 

@@ -19,13 +19,13 @@ from transformers import AutoTokenizer, GenerationConfig, PreTrainedConfig, PreT
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_INDEX_NAME
 from transformers.utils.hub import cached_file
 
+from .atomic_writing import PathLike
+from .error_messages import first_line
 from .model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
 from .model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 
 
 logger = logging.getLogger(__name__)
-
-PathLike = str | os.PathLike[str]
 
 # Fields of a config that may name code on the Hub. They are not read.
 _FIELDS_THAT_NAME_CODE = {
@@ -142,7 +142,7 @@ def load_tokenizer(path_or_repo: PathLike, *, revision: str | None = None) -> Pr
             raise not_found(path_or_repo, "tokenizer", error, revision) from error
         raise ValueError(
             f"`{path_or_repo}` must hold the files of a tokenizer (tokenizer.json and tokenizer_config.json), but "
-            f"they are missing or damaged ({_first_line(error)}). Save the tokenizer there with `save_pretrained`."
+            f"they are missing or damaged ({first_line(error)}). Save the tokenizer there with `save_pretrained`."
         ) from error
     tokenizer.init_kwargs.pop("auto_map", None)  # it names code, which is not copied where the tokenizer is saved
     for name in ("pad_token", "eos_token"):
@@ -257,7 +257,7 @@ def _read_config_fields(path_or_repo: PathLike, revision: str | None) -> dict[st
         fields, _ = PreTrainedConfig.get_config_dict(path_or_repo, revision=revision)
     except OSError as error:
         if folder.is_dir():
-            raise ValueError(f"`{folder / 'config.json'}` must be JSON, but is not: {_first_line(error)}") from error
+            raise ValueError(f"`{folder / 'config.json'}` must be JSON, but is not: {first_line(error)}") from error
         raise not_found(path_or_repo, "model", error, revision) from error
     if not isinstance(fields, dict):
         raise ValueError(f"The config.json of `{path_or_repo}` must be a JSON object, but is {fields!r} instead.")
@@ -310,7 +310,7 @@ def _check_weights(path_or_repo: PathLike, revision: str | None) -> None:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"The {SAFE_WEIGHTS_INDEX_NAME} of `{path_or_repo}` must tell which file holds which weight, but is "
-            f"damaged ({_first_line(error)}). Copy it again."
+            f"damaged ({first_line(error)}). Copy it again."
         ) from error
     others = sorted(str(name) for name in names if not str(name).endswith(".safetensors"))
     if others:
@@ -327,7 +327,7 @@ def _check_generation_config(path_or_repo: PathLike) -> None:
         try:
             GenerationConfig.from_pretrained(path_or_repo)
         except (OSError, ValueError) as error:
-            raise ValueError(f"`{path}` must be valid, but is not: {_first_line(error)}") from error
+            raise ValueError(f"`{path}` must be valid, but is not: {first_line(error)}") from error
 
 
 def not_found(path_or_repo: PathLike, kind: str, error: Exception, revision: str | None = None) -> FileNotFoundError:
@@ -353,7 +353,7 @@ def _explain(error: BaseException) -> str:
     status = statuses[-1] if statuses else None
     if status in (401, 403, 404):
         return (
-            f"{_first_line(error)} It says so of private ones too: check the name for a typing error, or sign in with "
+            f"{first_line(error)} It says so of private ones too: check the name for a typing error, or sign in with "
             "`hf auth login`"
         )
     if status == 429:
@@ -362,14 +362,10 @@ def _explain(error: BaseException) -> str:
         return f"it answered {status}: run the same command again later"
     if any(isinstance(cause, httpx.TransportError) for cause in causes):
         return "it could not be reached: check the network, or the path for a typing error"
-    return f"{_first_line(error)} Check the path for a typing error"
+    return f"{first_line(error)} Check the path for a typing error"
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -21,6 +21,8 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from hf_seq2seq.atomic_writing import PathLike
+
 
 if TYPE_CHECKING:
     from datasets import Dataset, Features, IterableDataset
@@ -54,8 +56,6 @@ NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 # Part of the key of cached pairs. Raise it when a change of this file reads other pairs from the same files.
 READER_VERSION = 1
-
-PathLike = str | os.PathLike[str]
 
 
 def read_lines(path_or_stream: PathLike | BinaryIO) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """The table of metrics, and `score`, which computes them.
 
-All that the package knows of a metric stands in its row: `train`, `evaluate`, early stopping, model cards and `push`
-read it there. A new metric is a new row.
+A new metric is a new row: `train`, `evaluate`, early stopping, model cards and `push` read it there. Only
+inspection/training_curves.py names metrics itself: the ones that it draws.
 """
 
 import re
@@ -105,17 +105,27 @@ def score(hypotheses: Texts, references: Texts, metrics: str | Iterable[str] | N
     Raises:
         ValueError: If there is nothing to score, the numbers differ, or a metric is not known.
     """
-    if not references or len(hypotheses) != len(references):
-        raise ValueError(
-            f"`hypotheses` must be as many as `references` and at least one, but are {len(hypotheses)} for "
-            f"{len(references)} instead."
-        )
+    check_numbers(references, hypotheses=hypotheses)
     scores: dict[str, Any] = {}
     for metric in chosen_metrics(metrics).values():
         scores[metric.name], signature = metric.compute(hypotheses, references)
         if signature is not None:
             scores[metric.signature_name] = signature
     return scores
+
+
+def check_numbers(references: Texts, **texts: Texts) -> None:
+    """Checks that there are references, and as many of each of the other texts, which are given by name.
+
+    Raises:
+        ValueError: If not.
+    """
+    for name, of_system in texts.items():
+        if not references or len(of_system) != len(references):
+            raise ValueError(
+                f"`{name}` must be as many as `references` and at least one, but are {len(of_system)} for "
+                f"{len(references)} instead."
+            )
 
 
 def scores_in(results: Mapping[str, Any]) -> dict[str, Any]:

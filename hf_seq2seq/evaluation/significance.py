@@ -6,7 +6,7 @@ from typing import Any
 from sacrebleu.metrics.base import Metric as SacrebleuMetric
 from sacrebleu.significance import PairedTest
 
-from .metrics import METRICS, Texts, chosen_metrics
+from .metrics import METRICS, Texts, check_numbers, chosen_metrics
 
 
 def comparable_metrics(names: str | Iterable[str] | None) -> dict[str, Callable[[Texts], SacrebleuMetric]]:
@@ -45,8 +45,10 @@ def compare(
         difference is chance, and the `signature`.
 
     Raises:
-        ValueError: If a metric is not known, or none of the chosen ones can be compared.
+        ValueError: If there is nothing to compare, the numbers of texts differ, a metric is not known, or none of the
+            chosen ones can be compared.
     """
+    check_numbers(references, hypotheses=hypotheses, baseline=baseline)
     comparable = {name: make(references) for name, make in comparable_metrics(metrics).items()}
     systems = [("baseline", baseline), ("system", hypotheses)]
     signatures, found = PairedTest(systems, comparable, [references], test_type="bs")()
@@ -59,7 +61,7 @@ def compare(
             "interval": float(own.ci),
             "baseline": float(other.score),
             "baseline_interval": float(other.ci),
-            # Where no sample differs, sacreBLEU finds the difference of 0 in none of them, and so significant.
+            # Systems of equal score do not differ, but where they are equal in every sample sacreBLEU says nearly 0.
             "p_value": 1.0 if own.score == other.score else float(own.p_value),
             "signature": signature.format(),
         }

@@ -23,7 +23,7 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from hf_seq2seq.atomic_writing import PathLike
 from hf_seq2seq.evaluation import METRICS
-from hf_seq2seq.model.configuration_seq2seq_transformer import _PAPER_ROWS, Seq2SeqTransformerConfig
+from hf_seq2seq.model.configuration_seq2seq_transformer import PAPER_ROWS, Seq2SeqTransformerConfig
 from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 
 
@@ -280,7 +280,7 @@ def nearest_paper_model(config: Seq2SeqTransformerConfig) -> tuple[str, dict[str
     if config.position_embedding_type == "sinusoidal":
         compared.remove("max_position_embeddings")  # not read then
     differences = {}
-    for row in _PAPER_ROWS:
+    for row in PAPER_ROWS:
         paper_model = type(config).from_paper(row)
         pairs = {name: (getattr(config, name), getattr(paper_model, name)) for name in compared}
         differences[row] = {name: (ours, papers) for name, (ours, papers) in pairs.items() if ours != papers}

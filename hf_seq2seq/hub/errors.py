@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # as transformers takes it
 
+from hf_seq2seq.error_messages import first_line
+
 
 RUN_AGAIN = "Run the same command again: what has arrived is not sent twice."
 
@@ -49,8 +51,8 @@ def hub_errors(repo_id: str, *, way_out: str = RUN_AGAIN) -> Iterator[None]:
 
 def _explain(error: BaseException, repo_id: str, way_out: str) -> str:
     if not isinstance(error, HfHubHTTPError):
-        reason = (str(error).strip().splitlines() or [""])[0]
-        return f"The connection to the Hub must last, but broke off ({type(error).__name__}: {reason}). {way_out}"
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        return f"The connection to the Hub must last, but broke off ({reason}). {way_out}"
     status = error.response.status_code
     if status == 401:
         return (

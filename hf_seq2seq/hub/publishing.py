@@ -10,7 +10,8 @@ from huggingface_hub import HfApi, ModelCard, constants
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # not in its list of exports
 from transformers import TrainerState
 
-from hf_seq2seq.loading import PathLike, check_stays_inside, load_model, load_tokenizer
+from hf_seq2seq.atomic_writing import PathLike
+from hf_seq2seq.loading import check_stays_inside, load_model, load_tokenizer
 
 from .card import FACTS_FILE, CardFacts, make_facts, read_facts
 from .errors import RUN_AGAIN, hub_errors

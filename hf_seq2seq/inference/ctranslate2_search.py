@@ -88,7 +88,7 @@ class CTranslate2Search:
 
     def search(self, segments: Sequence[Segment], settings: DecodingSettings) -> list[list[Ids]]:
         """Returns for each segment its outputs, as `TorchSearch.search` does."""
-        limits = [longest_output(len(segment.ids), self.num_positions - 1) for segment in segments]
+        limits = [longest_output(len(segment.ids), self.num_positions) for segment in segments]
         outputs = self._search(segments, settings, max(limits))
         for row, limit in enumerate(limits):
             if any(len(ids) > limit for ids in outputs[row]):  # CTranslate2 has one limit for the whole batch

@@ -57,8 +57,13 @@ class TorchSearch:
         """
         config, device = self.model.config, self.model.device
         input_ids, mask = pad_rows([segment.ids for segment in segments], config.pad_token_id, device)
-        start = int(self.generation_config.decoder_start_token_id)
-        starts = [[start, *segment.prefix_ids] for segment in segments]
+        start = self.generation_config.decoder_start_token_id
+        if start is None:
+            raise ValueError(
+                "`decoder_start_token_id` must be the id of the token that outputs start from, but the model's "
+                "`generation_config` has None. Set it there."
+            )
+        starts = [[int(start), *segment.prefix_ids] for segment in segments]
         start_ids, start_mask = pad_rows(starts, config.pad_token_id, device, side="left")
         limits = torch.tensor([longest_output(len(segment.ids), self.num_positions) for segment in segments])
         padding = start_ids.shape[1] - start_mask.sum(dim=1).cpu()  # before the start token

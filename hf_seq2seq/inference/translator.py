@@ -9,6 +9,7 @@ from typing import Any, Literal, Self, Unpack, overload
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_seq2seq.error_messages import first_line
 from hf_seq2seq.loading import load_model, load_tokenizer
 
 from .encoding import decode, encode
@@ -317,6 +318,6 @@ def _check_device(device: str | torch.device | None) -> str | torch.device:
     except (RuntimeError, AssertionError) as error:  # the latter where torch was built without CUDA
         raise ValueError(
             f"`device` must be one that torch finds on this machine, but is {str(device)!r} instead "
-            f"({str(error).splitlines()[0]})."
+            f"({first_line(error)})."
         ) from error
     return device

@@ -1,8 +1,8 @@
 """Pictures of what a model does and of how it was trained, and the numbers behind them.
 
 In: a model, its tokenizer and texts, or the log of a run. Out: numbers (`attention_maps`), figures
-(`draw_attention_maps`), and files of either (`write_view`). Imports `model/`, `inference/` and the files above the
-rooms.
+(`draw_attention_maps`), and files of either (`write_view`). Imports `model/`, `evaluation/`, `inference/` and the
+files above the rooms.
 
 Figures need `pip install 'hf-seq2seq[inspect]'`, numbers do not.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from transformers import TrainerState
 
 from hf_seq2seq.atomic_writing import PathLike
+from hf_seq2seq.evaluation import METRICS
 
 from .figures import new_figure
 
@@ -22,7 +23,7 @@ logger = logging.getLogger(__name__)
 # What each panel shows: its title, and name and key of each of its curves.
 _PANELS = (
     ("loss for each target token", (("training, with label smoothing", "loss"), ("validation", "eval_loss"))),
-    ("validation scores", (("BLEU", "eval_bleu"), ("chrF", "eval_chrf"))),
+    ("validation scores", tuple((METRICS[name].title, f"eval_{name}") for name in ("bleu", "chrf"))),
     ("learning rate", (("learning rate", "learning_rate"),)),
 )
 

@@ -81,8 +81,7 @@ def to_ctranslate2(
     - It gets the tokens of a source with the end token, `max_input_length=0`, `min_decoding_length=0` and
       `max_decoding_length=max_length - 1`.
     - `generate()` has the same beam size and length penalty, `early_stopping=True` and `renormalize_logits=True`,
-    which
-      gives the probability of banned tokens to the others.
+      which gives the probability of banned tokens to the others.
 
     With `patience=2` the outputs are nearly those of `early_stopping=False`. An output that reaches the limit has no
     end token, whatever `forced_eos_token_id` is.

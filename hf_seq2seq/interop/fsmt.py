@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from transformers import FSMTForConditionalGeneration, FSMTTokenizer, PreTrainedTokenizerBase
 
-from hf_seq2seq.loading import PathLike
+from hf_seq2seq.atomic_writing import PathLike
 from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 
 from .stock_models import Weights, import_stock_model, load_stock_tokenizer

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from transformers import GenerationConfig, MarianConfig, MarianMTModel, MarianTokenizer, PreTrainedTokenizerBase
 
-from hf_seq2seq.loading import PathLike
+from hf_seq2seq.atomic_writing import PathLike
 from hf_seq2seq.model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
 from hf_seq2seq.model.modeling_seq2seq_transformer import (
     Seq2SeqTransformerAttention,

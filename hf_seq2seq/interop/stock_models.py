@@ -16,7 +16,8 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.activations import ACT2FN
 
-from hf_seq2seq.loading import PathLike, check_stays_inside, not_found
+from hf_seq2seq.atomic_writing import PathLike
+from hf_seq2seq.loading import check_stays_inside, not_found
 from hf_seq2seq.model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
 from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 

@@ -14,7 +14,7 @@ from transformers.configuration_utils import PreTrainedConfig
 
 # Vaswani et al. (2017), Table 3: what each row changes of the base model, which is this config's defaults. The
 # two rows that change the label smoothing are training settings (`label_smoothing_factor`), not models.
-_PAPER_ROWS: dict[str, dict[str, Any]] = {
+PAPER_ROWS: dict[str, dict[str, Any]] = {
     "base": {},
     "big": {
         "d_model": 1024,
@@ -162,14 +162,14 @@ class Seq2SeqTransformerConfig(PreTrainedConfig):
         Raises:
             ValueError: If the paper has no such model, or a field is unknown.
         """
-        if name not in _PAPER_ROWS:
-            raise ValueError(f"`name` must be one of {', '.join(_PAPER_ROWS)}, but is {name!r} instead.")
+        if name not in PAPER_ROWS:
+            raise ValueError(f"`name` must be one of {', '.join(PAPER_ROWS)}, but is {name!r} instead.")
         fields = cls.__dataclass_fields__
         for field in overrides:
             if field not in fields:
                 near = difflib.get_close_matches(field, fields, n=3) or ["see the fields of " + cls.__name__]
                 raise ValueError(f"`{field}` is not a field of {cls.__name__}. Nearest: {', '.join(near)}.")
-        return cls(**{**_PAPER_ROWS[name], **overrides})
+        return cls(**{**PAPER_ROWS[name], **overrides})
 
     def validate_sizes(self) -> None:
         """Checks that sizes are positive, that heads divide the width, and that sinusoids come in pairs."""
@@ -203,7 +203,7 @@ class Seq2SeqTransformerConfig(PreTrainedConfig):
             raise ValueError(f"`init_std` must be above 0 and finite, or None, but is {self.init_std} instead.")
 
     def validate_vocabularies(self) -> None:
-        """Checks that shared embeddings have one vocabulary and that the special tokens are in it."""
+        """Checks that shared embeddings have one vocabulary, and that each special token is where it is used."""
         if self.share_encoder_decoder_embeddings and self.decoder_vocab_size != self.vocab_size:
             raise ValueError(
                 f"`decoder_vocab_size` must equal `vocab_size` ({self.vocab_size}) where embeddings are shared, but "
@@ -214,11 +214,13 @@ class Seq2SeqTransformerConfig(PreTrainedConfig):
         named_ids = [("pad_token_id", self.pad_token_id), ("bos_token_id", self.bos_token_id)]
         named_ids += [("decoder_start_token_id", self.decoder_start_token_id)]
         named_ids += [("eos_token_id", token_id) for token_id in eos_ids]
-        for name, token_id in named_ids:
-            if token_id is not None and not 0 <= token_id < vocab_size:
+        rules = [("target", vocab_size, *named_id) for named_id in named_ids]
+        rules += [("source", self.vocab_size, "pad_token_id", self.pad_token_id)]  # sources are padded too
+        for side, size, name, token_id in rules:
+            if token_id is not None and not 0 <= token_id < size:
                 raise ValueError(
-                    f"`{name}` must be at least 0 and below the target vocabulary's size ({vocab_size}), "
-                    f"but is {token_id} instead."
+                    f"`{name}` must be at least 0 and below the {side} vocabulary's size ({size}), but is {token_id} "
+                    "instead."
                 )
 
     def validate_activation(self) -> None:

@@ -9,7 +9,8 @@ def dropout(states: torch.Tensor, p: float, training: bool) -> torch.Tensor:
     """Returns states of which each element was set to 0 with probability p: Vaswani et al. (2017), section 5.4.
 
     torch draws a random number for each element. On a CPU this function draws one 64-bit number for four elements, 16
-    bits each, which hold a rate to 2^-17. The other elements are scaled by the rate they hold, so that the mean stays.
+    bits each, so p is rounded to a multiple of 2^-16. Kept elements are divided by 1 minus the rounded rate, so that
+    the mean stays.
 
     Measured on one core with torch 2.13: 2 ns for an element instead of 13, and 502 ms for a training step instead of
     536 (3 + 3 layers of width 128, 2,000 tokens, 64 pairs of 16 tokens).

@@ -29,9 +29,10 @@ logger = logging.get_logger(__name__)
 def generation_defaults(config: Seq2SeqTransformerConfig) -> dict[str, Any]:
     """Returns what a new model's `generation_config` says: beam 4 and length penalty 0.6 (section 6.1), and a limit.
 
-    An output has at most 256 tokens, and no more than a learned position table has positions. `early_stopping` is
-    False: with True a sentence is done with its fourth finished hypothesis, and a sure model's three poor ones are
-    often shorter than the good one, so that they finish first and one of them wins.
+    The limit of 256 tokens counts the start token. The last token of an output is never an input of the decoder, so a
+    learned table of N positions allows N tokens after the start token. `early_stopping` is False: with True a sentence
+    is done with its fourth finished hypothesis, and a sure model's three poor ones are often shorter than the good
+    one, so that they finish first and one of them wins.
     """
     is_learned = config.position_embedding_type == "learned"
     eos_ids = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
@@ -39,7 +40,7 @@ def generation_defaults(config: Seq2SeqTransformerConfig) -> dict[str, Any]:
         "num_beams": 4,
         "length_penalty": 0.6,
         "early_stopping": False,
-        "max_length": min(256, config.max_position_embeddings) if is_learned else 256,
+        "max_length": min(256, config.max_position_embeddings + 1) if is_learned else 256,
         "suppress_tokens": sorted({config.pad_token_id, config.decoder_start_token_id} - {None, *eos_ids}),
     }
 

@@ -21,9 +21,15 @@ from transformers.integrations.integration_utils import (
 from transformers.utils.import_utils import is_in_notebook
 
 from hf_seq2seq.evaluation import METRICS, chosen_metrics
-from hf_seq2seq.model.configuration_seq2seq_transformer import _PAPER_ROWS, Seq2SeqTransformerConfig
+from hf_seq2seq.model.configuration_seq2seq_transformer import PAPER_ROWS, Seq2SeqTransformerConfig
 
-from .schedule import DEFAULT_WARMUP, FINE_TUNING_LEARNING_RATE, PAPER_WARMUP_STEPS, SCRATCH_LEARNING_RATE
+from .schedule import (
+    DEFAULT_SCHEDULE,
+    DEFAULT_WARMUP,
+    FINE_TUNING_LEARNING_RATE,
+    PAPER_WARMUP_STEPS,
+    SCRATCH_LEARNING_RATE,
+)
 
 
 # `use_cache` is a training argument too, and an encoder-decoder is nothing else.
@@ -113,7 +119,7 @@ class ModelArguments:
     )
     preset: str | None = _option(
         "Shape of a new model: base (the default), big, or a row of Table 3 of Vaswani et al. (2017).",
-        choices=list(_PAPER_ROWS),
+        choices=list(PAPER_ROWS),
     )
     tokenizer: str | None = _option(
         "Folder or Hub repository of the tokenizer. By default one is trained on the training pairs."
@@ -129,6 +135,12 @@ class ModelArguments:
         """Returns the config's fields that were given, without `vocab_size`, which the tokenizer decides."""
         values = {name: getattr(self, name) for name in config_field_names() if name != "vocab_size"}
         return {name: value for name, value in values.items() if value is not None}
+
+    def first_config(self) -> Seq2SeqTransformerConfig:
+        """Returns the config of a new model as far as it is known before the vocabularies, whose sizes are made up."""
+        values = self.config_values()
+        values.pop("decoder_vocab_size", None)  # it must fit the source's
+        return Seq2SeqTransformerConfig.from_paper(self.preset or "base", **values)
 
     def __post_init__(self) -> None:
         if self.model_name_or_path is not None:
@@ -148,11 +160,9 @@ class ModelArguments:
                         f"it, but is {getattr(self, name)!r} instead. Leave one of the two out."
                     )
         _check_at_least(self, {"vocab_size": 1})
-        # Made again with the vocabulary, but an error should come before hours of reading. The target's size is left
-        # out, since it must fit the source's, which is not known yet.
-        values = self.config_values()
-        values.pop("decoder_vocab_size", None)
-        _check_size(Seq2SeqTransformerConfig.from_paper(self.preset or "base", **values))
+        if self.preset is not None and self.preset not in PAPER_ROWS:
+            raise ValueError(f"`preset` must be one of {', '.join(PAPER_ROWS)}, but is {self.preset!r} instead.")
+        _check_size(self.first_config())  # an error should come before hours of reading
 
 
 def _check_size(config: Seq2SeqTransformerConfig) -> None:
@@ -247,6 +257,8 @@ class DataArguments:
                 setattr(self, name, [getattr(self, name)])
         if self.max_length < 2:
             raise ValueError(f"`max_length` must be at least 2, one token and </s>, but is {self.max_length} instead.")
+        if not 0 <= self.bpe_dropout < 1:
+            raise ValueError(f"`bpe_dropout` must be at least 0 and below 1, but is {self.bpe_dropout} instead.")
         for part in ("train", "validation"):
             source, target = f"{part}_source", f"{part}_target"
             for given, missing in ((source, target), (target, source)):
@@ -349,7 +361,7 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
         f"The highest learning rate. By default {SCRATCH_LEARNING_RATE}, with `model_name_or_path` "
         f"{FINE_TUNING_LEARNING_RATE}."
     )
-    lr_scheduler_type: str = _option("How the learning rate falls after its warm-up; by default inverse_sqrt.")
+    lr_scheduler_type: str = _option(f"How the learning rate falls after its warm-up; by default {DEFAULT_SCHEDULE}.")
     warmup_steps: float = _option(
         "Updates until the highest learning rate, or below 1 their share of all updates. By default "
         f"{DEFAULT_WARMUP}, with paper_schedule {PAPER_WARMUP_STEPS}."
@@ -481,7 +493,7 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
         eval_strategy = "epoch" if self.save_strategy == "epoch" else "steps"
         return {
             "learning_rate": SCRATCH_LEARNING_RATE,
-            "lr_scheduler_type": "inverse_sqrt",
+            "lr_scheduler_type": DEFAULT_SCHEDULE,
             "warmup_steps": PAPER_WARMUP_STEPS if self.paper_schedule else DEFAULT_WARMUP,
             "eval_strategy": eval_strategy if needs_evaluation else "no",
             "per_device_train_batch_size": 64,

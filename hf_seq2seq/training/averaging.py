@@ -7,19 +7,21 @@ from typing import Any
 
 import torch
 
-from hf_seq2seq.atomic_writing import check_new_folder, new_folder
-from hf_seq2seq.loading import PathLike, load_model, load_tokenizer
+from hf_seq2seq.atomic_writing import PathLike, check_new_folder, new_folder
+from hf_seq2seq.loading import load_model, load_tokenizer
 from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 
+from .arguments import CHANGEABLE_FIELDS
 from .checkpoints import last_regular_checkpoints
 
 
 logger = logging.getLogger(__name__)
 
 # Fields of a config in which checkpoints may differ, since no weight's meaning depends on them.
-_FIELDS_WITHOUT_WEIGHT = """
-dropout attention_dropout activation_dropout use_cache _name_or_path transformers_version architectures auto_map
-""".split()  # noqa: SIM905
+_FIELDS_WITHOUT_WEIGHT = (
+    *CHANGEABLE_FIELDS,
+    *("use_cache", "_name_or_path", "transformers_version", "architectures", "auto_map"),
+)
 
 
 def average_checkpoints(checkpoints: Sequence[PathLike], output_dir: PathLike) -> None:

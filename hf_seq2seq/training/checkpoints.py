@@ -1,8 +1,16 @@
-"""The checkpoints of a run: how they are written, found, checked, marked and deleted."""
+"""The checkpoints of a run: how they are written, found, checked, marked and deleted.
+
+A checkpoint goes in one of three ways:
+
+- An ordinary one, when there are more than `save_total_limit`: transformers' Trainer deletes the oldest when it saves.
+- One that was saved at a signal, once a later one is whole: `delete_superseded`, at the next start of the run.
+- One that the disk has no room for, at once: `writing_checkpoint`, by `atomic_writing.writing`.
+
+One that a kill cut short stays until `save_total_limit` reaches it, and is never read.
+"""
 
 import json
 import logging
-import os
 import pickle
 import re
 import shutil
@@ -15,12 +23,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from transformers import TrainerState
 
-from hf_seq2seq.atomic_writing import writing
+from hf_seq2seq.atomic_writing import PathLike, writing
+from hf_seq2seq.error_messages import first_line
 
 
 logger = logging.getLogger(__name__)
-
-PathLike = str | os.PathLike[str]
 
 # What the libraries raise for files that are cut short or are something else.
 _ERRORS_OF_DAMAGE = (
@@ -57,7 +64,7 @@ def mark_as_saved_at_a_signal(checkpoint: PathLike) -> None:
 
 
 def delete_superseded(run_dir: PathLike, keep: PathLike | None = None) -> None:
-    """Deletes the checkpoints that were saved at a signal, but for the last whole one.
+    """Deletes checkpoints saved at a signal, unless they are the newest whole checkpoint of the run.
 
     They would take the places of regular ones among the `save_total_limit` that are kept.
 
@@ -258,7 +265,7 @@ def _fault_of_file(path: Path) -> str | None:
             with zipfile.ZipFile(path):  # its table of contents is at the end
                 pass
     except _ERRORS_OF_DAMAGE as error:
-        return (str(error).splitlines() or [type(error).__name__])[0]
+        return first_line(error)
     return None
 
 
@@ -266,7 +273,8 @@ def _fault_of_json(path: Path) -> str | None:
     content = json.loads(path.read_text(encoding="utf-8"))
     if not path.name.endswith(".index.json"):
         return None
-    missing = {name for name in content["weight_map"].values() if not (path.parent / name).exists()}
+    names = {str(name) for name in content["weight_map"].values()}
+    missing = {name for name in names if not (path.parent / name).exists()}
     return f"{min(missing)} is missing" if missing else None
 
 

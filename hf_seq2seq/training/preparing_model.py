@@ -10,7 +10,7 @@ from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForC
 from hf_seq2seq.token_lookup import Side, vocabulary
 
 from .arguments import CHANGEABLE_FIELDS, ModelArguments
-from .settings import Settings
+from .settings import Settings, check_positions
 from .trainer import name_of_weight_without_number
 
 
@@ -99,13 +99,9 @@ def _check_vocabulary(model: Model, tokenizer: PreTrainedTokenizerBase) -> None:
 
 def _longest_output(model: Model, max_length: int) -> int:
     """Returns the most tokens of an output, the start token among them."""
+    check_positions(model.config, max_length)
     longest = max(model.generation_config.max_length or 0, max_length + 1)  # an imported model may have no limit
     if model.config.position_embedding_type != "learned":
         return longest
-    num_positions: int = model.config.max_position_embeddings
-    if max_length > num_positions:
-        raise ValueError(
-            f"`max_length` must be at most `max_position_embeddings` ({num_positions}) with learned positions, but is "
-            f"{max_length} instead. Lower it, or use sinusoidal positions."
-        )
-    return min(longest, num_positions)
+    # The last token of an output is never an input of the decoder, and so needs no position.
+    return min(longest, model.config.max_position_embeddings + 1)

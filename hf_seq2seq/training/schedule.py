@@ -6,6 +6,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 SCRATCH_LEARNING_RATE = 7e-4  # about the highest rate of the paper's base model
 FINE_TUNING_LEARNING_RATE = 1e-4
+DEFAULT_SCHEDULE = "inverse_sqrt"  # transformers' name of it: after the warm-up, the rate falls as the paper's does
 DEFAULT_WARMUP = 0.1  # of all updates
 PAPER_WARMUP_STEPS = 4000
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from transformers.trainer_utils import IntervalStrategy
 
 from hf_seq2seq.evaluation import chosen_metrics
+from hf_seq2seq.model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
 
 from .arguments import DataArguments, ModelArguments, Seq2SeqTransformerTrainingArguments
 from .schedule import FINE_TUNING_LEARNING_RATE, SCRATCH_LEARNING_RATE
@@ -50,6 +51,9 @@ def resolve_settings(
     Raises:
         ValueError: If settings contradict each other.
     """
+    if model_args.model_name_or_path is None:
+        check_positions(model_args.first_config(), data_args.max_length)
+    _check_tokenizer_kind(model_args, data_args)
     _check_contradictions(data_args, training_args)
     derived: dict[str, Any] = {}
     if model_args.model_name_or_path is not None and _is_open(training_args, "learning_rate", SCRATCH_LEARNING_RATE):
@@ -99,6 +103,28 @@ def _check_contradictions(data_args: DataArguments, training_args: Seq2SeqTransf
             "`eval_strategy` must be no without validation pairs, but is "
             f"{IntervalStrategy(training_args.eval_strategy).value} instead. Give `validation_source` and "
             "`validation_target`, or `validation_file`."
+        )
+
+
+def check_positions(config: Seq2SeqTransformerConfig, max_length: int) -> None:
+    """Checks that a model has a position for each token of the longest side.
+
+    Raises:
+        ValueError: If it has too few.
+    """
+    num_positions = config.max_position_embeddings
+    if config.position_embedding_type == "learned" and max_length > num_positions:
+        raise ValueError(
+            f"`max_length` must be at most `max_position_embeddings` ({num_positions}) with learned positions, but is "
+            f"{max_length} instead. Lower it, or use sinusoidal positions."
+        )
+
+
+def _check_tokenizer_kind(model_args: ModelArguments, data_args: DataArguments) -> None:
+    if data_args.bpe_dropout and model_args.tokenizer_kind not in (None, "bpe"):
+        raise ValueError(
+            f"`bpe_dropout` must be left out with a `tokenizer_kind` other than bpe, but is {data_args.bpe_dropout} "
+            f"with {model_args.tokenizer_kind} instead."
         )
 
 

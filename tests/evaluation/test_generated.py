@@ -38,5 +38,7 @@ def test_padding_of_minus_100_is_no_token_and_drops_nothing(tokenizer: PreTraine
     assert metrics == {name: expected[name] for name in ("bleu", "chrf", "ter", "exact_match")}
     assert all(isinstance(value, float) for value in metrics.values())
     assert (predictions == before).all()
-    chosen = generation_metrics(tokenizer, metrics="exact_match")(EvalPrediction(predictions=predictions, label_ids=labels))
+    chosen = generation_metrics(tokenizer, metrics="exact_match")(
+        EvalPrediction(predictions=predictions, label_ids=labels)
+    )
     assert chosen == {"exact_match": expected["exact_match"]}

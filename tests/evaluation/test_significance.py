@@ -36,3 +36,10 @@ def test_the_chosen_metrics_alone_are_compared_with_long_lines_as_they_are_score
     assert "shifts:up to 200 words" in str(found["ter"]["signature"])
     with pytest.raises(ValueError, match=r"`metrics` must have one of bleu, chrf, ter where .*, but has exact_match"):
         compare(hypotheses, references, references, ["exact_match"])
+
+
+def test_texts_that_are_too_few_or_too_many_are_named() -> None:
+    with pytest.raises(ValueError, match="`baseline` must be as many as `references` and at least one, but are 1"):
+        compare(["a", "b"], ["a"], ["a", "b"])
+    with pytest.raises(ValueError, match=r"`hypotheses` must be as many as `references` .*, but are 0 for 0 instead"):
+        compare([], [], [])

@@ -11,7 +11,7 @@ from reference.tiny_models import tiny_config
 from hf_seq2seq import Seq2SeqTransformerConfig, Seq2SeqTransformerForConditionalGeneration
 from hf_seq2seq.evaluation import METRICS
 from hf_seq2seq.hub.card import CardFacts, make_card, make_facts, nearest_paper_model, read_facts
-from hf_seq2seq.model.configuration_seq2seq_transformer import _PAPER_ROWS
+from hf_seq2seq.model.configuration_seq2seq_transformer import PAPER_ROWS
 from scripts.render_model_cards import FOLDER, render
 
 
@@ -165,7 +165,7 @@ def test_each_paragraph_of_a_card_stands_alone() -> None:
         assert "\n\n\n" not in body.strip("\n")
 
 
-@pytest.mark.parametrize("row", _PAPER_ROWS)
+@pytest.mark.parametrize("row", PAPER_ROWS)
 def test_a_model_of_the_paper_is_named(row: str) -> None:
     config = Seq2SeqTransformerConfig.from_paper(row, vocab_size=100, bos_token_id=3)
     assert nearest_paper_model(config) == (row, {})

@@ -52,6 +52,12 @@ def test_samples_with_one_candidate_are_greedy(translators: tuple[Translator, Tr
     assert theirs(texts, do_sample=True, top_k=1) == theirs(texts, beam_size=1)
 
 
+def test_an_output_may_fill_the_table_of_positions(letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    to_ctranslate2(letters_model(end_bias=-1e4), letter_tokenizer, tmp_path / "endless")
+    translator = Translator.from_pretrained(tmp_path / "endless", backend="ctranslate2")
+    assert len(translator("a " * 1000, beam_size=1).split()) == 1024
+
+
 def test_lines_are_streamed(translators: tuple[Translator, Translator]) -> None:
     ours, theirs = translators
     texts = random_texts(3, 8, 5)

@@ -263,6 +263,13 @@ def test_where_learned_positions_end_a_text_is_cut_with_a_warning_and_its_output
     )
 
 
+def test_a_model_that_does_not_say_what_outputs_start_from_is_named(letter_tokenizer: PreTrainedTokenizerFast) -> None:
+    model = letters_model()
+    model.generation_config.decoder_start_token_id = None
+    with pytest.raises(ValueError, match="`decoder_start_token_id` must be the id of the token that outputs"):
+        Translator(model, letter_tokenizer)("a b")
+
+
 def test_a_token_outside_the_vocabulary_is_named_with_its_line(letter_tokenizer: PreTrainedTokenizerFast) -> None:
     translator = Translator(tiny_model(vocab_size=28), letter_tokenizer)
     translator("v w x")

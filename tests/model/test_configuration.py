@@ -217,6 +217,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
             *(("eos_token_id", 52), ("decoder_start_token_id", -1)),
         )
     ),
+    (
+        {"vocab_size": 10, "decoder_vocab_size": 100, "share_encoder_decoder_embeddings": False, "pad_token_id": 50},
+        "`pad_token_id` must be at least 0 and below the source vocabulary's size (10), but is 50 instead.",
+    ),
     ({"activation_function": "rellu"}, "`activation_function` must be a name in transformers' ACT2FN (gelu, "),
     ({"activation_function": "rellu"}, "), but is 'rellu' instead."),
 ]

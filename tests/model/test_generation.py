@@ -413,7 +413,7 @@ def test_a_sequence_as_long_as_the_position_table_is_fine_and_one_longer_is_an_e
 def test_generation_stops_at_the_end_of_the_position_table(num_beams: int) -> None:
     """https://github.com/huggingface/transformers/pull/29600."""
     model = endless(ending_model(position_embedding_type="learned", max_position_embeddings=8))
-    assert model.generate(**inputs_of(), num_beams=num_beams).shape[1] == 8
+    assert model.generate(**inputs_of(), num_beams=num_beams).shape[1] == 1 + 8  # the start token, then 8 of output
 
 
 @both_caches

@@ -260,6 +260,15 @@ FILES = {"train_source": ["a.en"], "train_target": ["a.de"]}
         ({"validation_file": "v", "validation_split": "v"}, "given are `validation_file` and `validation_split`"),
         ({"train_split": "x"}, "`train_split` must be given together with `dataset_name`"),
         ({"eval_strategy": "epoch"}, "`eval_strategy` must be no without validation pairs, but is epoch instead"),
+        ({"bpe_dropout": 1.5}, r"`bpe_dropout` must be at least 0 and below 1, but is 1\.5 instead"),
+        (
+            {"bpe_dropout": 0.1, "tokenizer_kind": "unigram"},
+            r"`bpe_dropout` must be left out with a `tokenizer_kind` other than bpe, but is 0\.1 with unigram instead",
+        ),
+        (
+            {"preset": "E-learned", "max_position_embeddings": 128},
+            r"`max_length` must be at most `max_position_embeddings` \(128\) with learned positions, but is 256",
+        ),
         ({"output_dir": None}, r"^`output_dir` must be given: the folder of the trained model\.$"),
     ],
 )
@@ -325,6 +334,11 @@ def test_a_rate_that_was_set_after_the_arguments_were_made_is_kept(tmp_path: Pat
     model, data, training = parts_in_python({**FILES, "output_dir": "out", "model_name_or_path": "m"})
     training.learning_rate = 0.25
     assert resolve_settings(model, data, training).training.learning_rate == 0.25
+
+
+def test_a_preset_that_the_paper_lacks_is_named() -> None:
+    with pytest.raises(ValueError, match=r"`preset` must be one of base, big, .*, but is 'huge' instead"):
+        ModelArguments(preset="huge")
 
 
 def test_what_is_switched_off_contradicts_nothing(output: list[str]) -> None:

@@ -58,6 +58,15 @@ def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     assert find_fault(folder) == "model.safetensors.index.json: model-00001-of-00002.safetensors is missing"
 
 
+@pytest.mark.parametrize("index", [None, [], {}, {"weight_map": None}, {"weight_map": {"a": 1}}], ids=str)
+def test_a_table_of_shards_of_another_form_is_a_fault(index: Any, tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path)
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    fault = find_fault(folder)
+    assert fault is not None
+    assert fault.startswith("model.safetensors.index.json: ")
+
+
 def test_without_a_whole_checkpoint_there_is_none(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-3").mkdir()
     assert last_whole_checkpoint(tmp_path) is None

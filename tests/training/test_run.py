@@ -306,10 +306,6 @@ def test_a_tokenizer_that_ends_no_text_is_refused(settings: Settings, tmp_path: 
     [
         ({"pad_token_id": 5}, r"`pad_token_id` must be the tokenizer's \(0\), but is 5 instead"),
         (
-            {"position_embedding_type": "learned", "max_position_embeddings": 39},
-            r"`max_length` must be at most `max_position_embeddings` \(39\) with learned positions, but is 40 instead",
-        ),
-        (
             {"model_name_or_path": "no-such-folder", **FINE_TUNING},
             "`no-such-folder` must be the folder of a tokenizer",
         ),

@@ -1,0 +1,35 @@
+"""The model that a run begins with."""
+
+from pathlib import Path
+
+import pytest
+from reference.tiny_models import tiny_model
+from transformers import PreTrainedTokenizerFast
+
+from hf_seq2seq.training import DataArguments, ModelArguments, Seq2SeqTransformerTrainingArguments
+from hf_seq2seq.training.preparing_model import Model, prepare_model
+from hf_seq2seq.training.settings import resolve_settings
+
+
+def prepare(folder: Path, tokenizer: PreTrainedTokenizerFast, max_length: int) -> Model:
+    tiny_model(position_embedding_type="learned", max_position_embeddings=8).save_pretrained(folder)
+    settings = resolve_settings(
+        ModelArguments(model_name_or_path=str(folder)),
+        DataArguments(train_file=["pairs.tsv"], max_length=max_length),
+        Seq2SeqTransformerTrainingArguments(output_dir="out"),
+    )
+    return prepare_model(settings, tokenizer)
+
+
+def test_an_output_may_be_as_long_as_the_longest_target(
+    tmp_path: Path, letter_tokenizer: PreTrainedTokenizerFast
+) -> None:
+    model = prepare(tmp_path, letter_tokenizer, max_length=8)
+    assert model.generation_config.max_length == 9  # the start token among them
+
+
+def test_targets_longer_than_a_loaded_model_s_positions_are_refused(
+    tmp_path: Path, letter_tokenizer: PreTrainedTokenizerFast
+) -> None:
+    with pytest.raises(ValueError, match=r"`max_length` must be at most `max_position_embeddings` \(8\) .* but is 9"):
+        prepare(tmp_path, letter_tokenizer, max_length=9)
