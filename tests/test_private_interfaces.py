@@ -20,7 +20,6 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     Trainer,
-    dynamic_module_utils,
 )
 
 
@@ -45,7 +44,6 @@ FUNCTIONS: dict[Any, dict[str, str]] = {
         "_get_logits_processor": "self, generation_config, input_ids_seq_length, encoder_input_ids, "
         "prefix_allowed_tokens_fn, logits_processor, device, model_kwargs, negative_prompt_ids, "
         "negative_prompt_attention_mask",
-        "_update_model_kwargs_for_generation": "self, outputs, model_kwargs, is_encoder_decoder, num_new_tokens",
     },
     Trainer: {
         "_finish_current_push": "self",
@@ -65,7 +63,6 @@ FUNCTIONS: dict[Any, dict[str, str]] = {
         "_add_tokens": "self, new_tokens, special_tokens",
         "_decode": "self, token_ids, skip_special_tokens, clean_up_tokenization_spaces, **kwargs",
     },
-    dynamic_module_utils: {"get_relative_import_files": "module_file"},
 }
 # What is read or set.
 ATTRIBUTES: dict[Any, list[str]] = {
@@ -75,19 +72,23 @@ ATTRIBUTES: dict[Any, list[str]] = {
         *("_supports_flash_attn", "_supports_flex_attn", "_supports_sdpa", "_tied_weights_keys"),
         *("_ep_plan", "_fsdp_plan", "_pp_plan", "_tp_plan"),
     ],
-    GenerationMixin: ["_reorder_cache"],  # which a model may have
+    # The first is a method that a model may have, the others are set in the settings of a search.
+    GenerationMixin: ["_reorder_cache", "_eos_token_tensor", "_pad_token_tensor"],
     PreTrainedTokenizerBase: ["_extra_special_tokens"],
     Dataset: ["_fingerprint"],
     accelerate.hooks: ["_hf_hook"],
     huggingface_hub.utils: ["httpx"],  # the client that it was built on, httpx or httpx2
-    nn.Module: ["_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks"],
+    nn.Module: [
+        *("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks"),
+        "_forward_pre_hooks_with_kwargs",
+    ],
 }
 
 
 def names_in(owner: Any) -> set[str]:
     """Returns the names that a class or module has, and those that its file reads or sets on `self` or a model."""
     text = Path(inspect.getfile(owner)).read_text(encoding="utf-8")
-    return {*dir(owner), *re.findall(r"\b(?:self|cls|model|module)\.(_[a-zA-Z]\w*)", text)}
+    return {*dir(owner), *re.findall(r"\b(?:self|cls|model|module|generation_config)\.(_[a-zA-Z]\w*)", text)}
 
 
 @pytest.mark.parametrize(("owner", "name"), [(owner, name) for owner, found in FUNCTIONS.items() for name in found])

@@ -107,6 +107,25 @@ def test_a_subclass_finds_the_same_with_as_few_rows() -> None:
     assert mine.generate(**MANY, **BEAM).equal(as_class(StockSearch, model).generate(**MANY, **BEAM))
 
 
+class WaitsForOthers(Seq2SeqTransformerForConditionalGeneration):
+    """A model of one process of several that share its weights, which computes three steps after it is done."""
+
+    num_steps: int = 3
+
+    def _has_unfinished_sequences(self, this_peer_finished: bool, synced_gpus: bool, device: torch.device) -> bool:
+        self.num_steps -= this_peer_finished
+        return self.num_steps >= 0
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_a_process_that_waits_for_others_computes_on_without_an_effect(use_cache: bool) -> None:
+    model = ending_model()
+    options = BEAM | {"use_cache": use_cache}
+    waiting = as_class(WaitsForOthers, model)
+    assert waiting.generate(**MANY, **options, synced_gpus=True).equal(model.generate(**MANY, **options))
+    assert waiting.num_steps < 0
+
+
 def test_a_model_with_the_hooks_of_a_device_map_finds_the_same_with_as_few_rows() -> None:
     from accelerate import cpu_offload
 
