@@ -19,6 +19,7 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    Seq2SeqTrainer,
     Trainer,
 )
 
@@ -74,6 +75,7 @@ ATTRIBUTES: dict[Any, list[str]] = {
     ],
     # The first is a method that a model may have, the others are set in the settings of a search.
     GenerationMixin: ["_reorder_cache", "_eos_token_tensor", "_pad_token_tensor"],
+    Seq2SeqTrainer: ["_gen_kwargs"],
     PreTrainedTokenizerBase: ["_extra_special_tokens"],
     Dataset: ["_fingerprint"],
     accelerate.hooks: ["_hf_hook"],
