@@ -15,12 +15,13 @@ import torch
 from huggingface_hub.errors import HfHubHTTPError, StrictDataclassError
 from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # as transformers takes it
 from safetensors import SafetensorError
-from transformers import AutoTokenizer, GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_INDEX_NAME
 from transformers.utils.hub import cached_file
 
 from .atomic_writing import PathLike
 from .error_messages import first_line
+from .generation_settings import check_generation_settings, read_generation_settings
 from .model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
 from .model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 
@@ -86,6 +87,7 @@ def load_model(
     except StrictDataclassError as error:
         raise ValueError(f"The config of `{path_or_repo}` must be valid, but is not: {error.__cause__}") from error
     _check_weights(path_or_repo, revision)
+    _check_generation_config(path_or_repo, revision, config.decoder_vocab_size or config.vocab_size)
     try:
         loaded = Seq2SeqTransformerForConditionalGeneration.from_pretrained(
             path_or_repo,
@@ -109,7 +111,6 @@ def load_model(
             "config.json that was saved with them."
         ) from error
     model, report = loaded
-    _check_generation_config(path_or_repo)
     unmatched = sorted(report["missing_keys"] | report["unexpected_keys"])
     if unmatched:
         raise ValueError(
@@ -320,14 +321,19 @@ def _check_weights(path_or_repo: PathLike, revision: str | None) -> None:
         )
 
 
-def _check_generation_config(path_or_repo: PathLike) -> None:
-    """Raises ValueError for a damaged generation_config.json, which from_pretrained would silently replace."""
-    path = Path(path_or_repo) / "generation_config.json"
-    if path.exists():
-        try:
-            GenerationConfig.from_pretrained(path_or_repo)
-        except (OSError, ValueError) as error:
-            raise ValueError(f"`{path}` must be valid, but is not: {first_line(error)}") from error
+def _check_generation_config(path_or_repo: PathLike, revision: str | None, vocab_size: int) -> None:
+    """Raises ValueError for a generation_config.json that cannot be followed.
+
+    transformers would silently replace a damaged one, and fail with any error where a value is of the wrong kind.
+    """
+    try:
+        file = cached_file(
+            path_or_repo, "generation_config.json", revision=revision, _raise_exceptions_for_missing_entries=False
+        )
+    except OSError:
+        return  # transformers looks for it next, and does without it
+    if file is not None:
+        check_generation_settings(read_generation_settings(Path(file)), vocab_size, f"`{file}`")
 
 
 def not_found(path_or_repo: PathLike, kind: str, error: Exception, revision: str | None = None) -> FileNotFoundError:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
+from hf_seq2seq.generation_settings import check_generation_settings, read_generation_settings
 from hf_seq2seq.output_limits import longest_output
 
 from .segment import Ids, Output, Segment
@@ -75,6 +76,9 @@ class CTranslate2Search:
                 f"`{folder}` must be written by `hf-seq2seq export ctranslate2`, but was by another program, or is "
                 "not whole. Export the model again."
             )
+        settings_file = Path(folder) / "generation_config.json"
+        values = read_generation_settings(settings_file)
+        check_generation_settings(values, len(vocabularies[-1]), f"`{settings_file}`")
         self.generation_config: Any = GenerationConfig.from_pretrained(folder)
         self.num_positions = float(config["max_position_embeddings"])
         self._end = str(config["eos_token"])

@@ -17,6 +17,7 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, Pr
 from transformers.activations import ACT2FN
 
 from hf_seq2seq.atomic_writing import PathLike
+from hf_seq2seq.generation_settings import read_generation_settings
 from hf_seq2seq.loading import check_stays_inside, not_found
 from hf_seq2seq.model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
 from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
@@ -110,7 +111,7 @@ def import_stock_model(
 def _load_stock_model(folder: Path, stock_class: type[PreTrainedModel]) -> tuple[Any, dict[str, Any]]:
     """Returns the stock model, and the report of weights that are missing or left over."""
     if (folder / "generation_config.json").exists():
-        GenerationConfig.from_pretrained(folder)  # raises if it is damaged; below it would be silently replaced
+        read_generation_settings(folder / "generation_config.json")  # a damaged one would be silently replaced below
     loaded: Any = stock_class.from_pretrained(
         folder,
         local_files_only=True,

@@ -23,6 +23,8 @@ from transformers.utils.import_utils import is_in_notebook
 from hf_seq2seq.evaluation import METRICS, chosen_metrics
 from hf_seq2seq.model.configuration_seq2seq_transformer import PAPER_ROWS, Seq2SeqTransformerConfig
 
+from .generation_config import check_generation_config_file
+from .memory import check_weights_fit
 from .schedule import (
     DEFAULT_SCHEDULE,
     DEFAULT_WARMUP,
@@ -162,38 +164,7 @@ class ModelArguments:
         _check_at_least(self, {"vocab_size": 1})
         if self.preset is not None and self.preset not in PAPER_ROWS:
             raise ValueError(f"`preset` must be one of {', '.join(PAPER_ROWS)}, but is {self.preset!r} instead.")
-        _check_size(self.first_config())  # an error should come before hours of reading
-
-
-def _check_size(config: Seq2SeqTransformerConfig) -> None:
-    """Checks that the weights of a model's layers fit into the memory of this machine.
-
-    Torch would fail with an error that names no setting, or the system would end the process.
-    """
-
-    def attention(heads: int) -> int:
-        return 2 * config.d_model**2 + 2 * config.d_model * heads * (config.key_dim or config.d_model // heads)
-
-    encoder = attention(config.encoder_attention_heads) + 2 * config.d_model * config.encoder_ffn_dim
-    decoder = 2 * attention(config.decoder_attention_heads) + 2 * config.d_model * config.decoder_ffn_dim
-    parameters = config.encoder_layers * encoder + config.decoder_layers * decoder
-    if config.position_embedding_type == "learned":
-        parameters += 2 * config.d_model * config.max_position_embeddings
-    memory = _memory_of_machine()
-    if 4 * parameters > memory:
-        raise ValueError(
-            f"The weights of the model must fit into this machine's memory ({memory / 2**30:,.0f} GiB), but take "
-            f"{4 * parameters / 2**30:,.0f} GiB with `d_model` {config.d_model:,} instead. Lower it, or the numbers "
-            "of layers, `encoder_ffn_dim`, `decoder_ffn_dim`, `key_dim` or `max_position_embeddings`."
-        )
-
-
-def _memory_of_machine() -> float:
-    """Returns the bytes of this machine's memory, or infinity where the system does not tell."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):
-        return math.inf
+        check_weights_fit(self.first_config())  # an error should come before hours of reading
 
 
 @dataclass
@@ -434,6 +405,8 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
             value = getattr(self, name)
             if value is not None and not (value >= 0 and math.isfinite(value)):
                 raise ValueError(f"`{name}` must be a number of at least 0, but is {value} instead.")
+        if isinstance(self.generation_config, str | os.PathLike):
+            check_generation_config_file(self.generation_config)
         for name in ("label_smoothing_factor", "adam_beta1", "adam_beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 0 and below 1, but is {getattr(self, name)} instead.")

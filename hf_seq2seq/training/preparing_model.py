@@ -10,8 +10,8 @@ from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForC
 from hf_seq2seq.token_lookup import Side, vocabulary
 
 from .arguments import CHANGEABLE_FIELDS, ModelArguments
+from .checkpoints import name_of_weight_without_number
 from .settings import Settings, check_positions
-from .trainer import name_of_weight_without_number
 
 
 Model = Seq2SeqTransformerForConditionalGeneration

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, IterableDataset
@@ -28,7 +27,8 @@ from hf_seq2seq.output_limits import EXTRA_TOKENS, OutputLimits, longest_output
 from hf_seq2seq.token_lookup import readable_texts
 
 from .arguments import Seq2SeqTransformerTrainingArguments
-from .checkpoints import checkpoint_folder, load_state, writing_checkpoint
+from .checkpoints import checkpoint_folder, load_state, name_of_weight_without_number, writing_checkpoint
+from .generation_config import complete_generation_config
 from .progress import TokensProgressCallback
 from .publishing import PublishingTrainer
 from .resumed_data import EpochSetter
@@ -81,7 +81,9 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
 
     def __init__(self, model: PreTrainedModel | nn.Module | None = None, *args: Any, **kwargs: Any) -> None:
         use_cache = getattr(getattr(model, "config", None), "use_cache", None)
+        own_settings = getattr(model, "generation_config", None)
         super().__init__(model, *args, **kwargs)
+        complete_generation_config(self.model, own_settings, self.args.generation_config is not None)
         if self.args.r_drop_alpha and self.args.n_gpu > 1:
             raise ValueError(
                 f"`r_drop_alpha` must be 0 where one process uses several GPUs ({self.args.n_gpu}), since torch would "
@@ -474,17 +476,6 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
         super()._save_rng_state(output_dir)
         # The first process writes trainer_state.json next, which marks the checkpoint as whole.
         self.accelerator.wait_for_everyone()
-
-
-def name_of_weight_without_number(model: nn.Module) -> str | None:
-    """Returns the name of a parameter that holds an infinite value or NaN, or None if none does."""
-    for name, parameter in model.named_parameters():
-        local: Any = parameter.detach()
-        if isinstance(local, DTensor):
-            local = local.to_local()
-        if not local.isfinite().all():
-            return name
-    return None
 
 
 def _row_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
