@@ -49,7 +49,9 @@ _CHECKS: dict[str, Check] = {
     **dict.fromkeys(("return_dict_in_generate", "disable_compile"), _SWITCH),
     "exponential_decay_length_penalty": (
         "a list of a number of tokens and a factor",
-        lambda value: isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_finite, value)),
+        lambda value: (
+            isinstance(value, list | tuple) and len(value) == 2 and type(value[0]) is int and _is_finite(value[1])
+        ),
     ),
     "cache_implementation": ('"dynamic" or "static"', lambda value: value in ("dynamic", "static")),
 }

@@ -37,8 +37,8 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         num_ranks: The number of processes that share the batches.
 
     Raises:
-        ValueError: If the two lists of lengths differ in size, a pair is longer than the budget, or there are too few
-            pairs to give each rank the same number of batches.
+        ValueError: If the two lists of lengths differ in size, a length is negative, a pair is longer than the budget,
+            or there are too few pairs to give each rank the same number of batches.
     """
 
     def __init__(
@@ -56,6 +56,9 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
                 "`source_lengths` and `target_lengths` must hold one length for each pair, but hold "
                 f"{len(source)} and {len(target)} lengths instead."
             )
+        least = min(source.min(), target.min())
+        if least < 0:
+            raise ValueError(f"`source_lengths` and `target_lengths` must be at least 0, but one is {least} instead.")
         longer = np.maximum(np.maximum(source, target), 1)
         longest = int(longer.argmax())
         if longer[longest] > tokens_per_batch:

@@ -49,7 +49,16 @@ class Seq2SeqCollator(DataCollatorForSeq2Seq):
         self._resegmenter = _Resegmenter(self.tokenizer, self.bpe_dropout) if self.bpe_dropout else None
 
     def __call__(self, features: list[dict[str, Any]], return_tensors: str | None = None) -> Any:
-        """Returns a `BatchEncoding` of `input_ids`, `attention_mask`, `labels` and `decoder_input_ids`."""
+        """Returns a `BatchEncoding` of `input_ids`, `attention_mask`, `labels` and `decoder_input_ids`.
+
+        Raises:
+            ValueError: If there is no feature, or one has no "input_ids".
+        """
+        if not features:
+            raise ValueError("`features` must be at least one pair, but there is none.")
+        for feature in features:
+            if "input_ids" not in feature:
+                raise ValueError(f"Each of `features` must have `input_ids`, but one has only {sorted(feature)}.")
         wanted = {*self.tokenizer.model_input_names, "labels"}
         features = [{name: value for name, value in feature.items() if name in wanted} for feature in features]
         for feature in features:

@@ -41,13 +41,13 @@ def complete_generation_config(model: Any, own_settings: GenerationConfig | None
     Raises:
         ValueError: If settings that were given are out of range for this model.
     """
-    settings, config = getattr(model, "generation_config", None), getattr(model, "config", None)
+    settings: Any = getattr(model, "generation_config", None)
+    config: Any = getattr(model, "config", None)
     is_ours = getattr(config, "model_type", None) == Seq2SeqTransformerConfig.model_type
     if settings is None or not is_ours or not (is_given or settings.decoder_start_token_id is None):
         return
-    names = [*_SPECIAL_TOKENS, "suppress_tokens"]
+    names = [*_SPECIAL_TOKENS, "suppress_tokens", "max_length"]
     names += _SEARCH if settings.num_beams is None else []
-    names += ["max_length"] if settings.max_new_tokens is None else []
     usual = generation_defaults(config) | {name: getattr(config, name) for name in _SPECIAL_TOKENS}
     for name in names:
         if getattr(settings, name) is None:

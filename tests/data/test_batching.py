@@ -149,6 +149,11 @@ def test_each_pair_must_have_both_lengths(source: list[int], target: list[int]) 
         TokenBudgetBatchSampler(source, target, 8)
 
 
+def test_a_negative_length_is_named() -> None:
+    with pytest.raises(ValueError, match="must be at least 0, but one is -2 instead"):
+        TokenBudgetBatchSampler([3, 4], [3, -2], 8)
+
+
 def test_too_few_pairs_for_the_ranks_are_an_error() -> None:
     with pytest.raises(
         ValueError, match=r"must be a multiple of `num_ranks` \(4\), but is 3, with one pair in each. Raise"

@@ -302,3 +302,17 @@ def test_bpe_dropout_of_another_kind_of_tokenizer_is_an_error(letter_tokenizer: 
     with pytest.raises(ValueError, match=r"is 0\.1 for a tokenizer that is slow instead. Leave it out"):
         Seq2SeqCollator(ByT5Tokenizer(), bpe_dropout=0.1)
     Seq2SeqCollator(letter_tokenizer)  # without it, all kinds are fine
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ([], "`features` must be at least one pair, but there is none"),
+        ([{"labels": [5]}], r"one has only \['labels'\]"),
+    ],
+)
+def test_a_batch_without_sources_is_an_error(
+    features: list[dict[str, Any]], message: str, letter_tokenizer: PreTrainedTokenizerFast
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        Seq2SeqCollator(letter_tokenizer)(features)

@@ -612,6 +612,24 @@ def test_scores_within_the_run_are_those_of_evaluate(
     assert {name: in_training[f"eval_{name}"] for name in METRICS} == {name: scores[name] for name in METRICS}
 
 
+def test_settings_of_generation_in_a_file_are_refused_before_anything_is_read_or_followed(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """https://github.com/huggingface/transformers/issues/25917."""
+    file = tmp_path / "given" / "generation_config.json"
+    file.parent.mkdir()
+    file.write_text('{"num_beams": "4"}')
+    for place in (file, file.parent):
+        with pytest.raises(ValueError, match=r"`num_beams` in `.*` must be a whole number .*, but is '4' instead"):
+            run(settings, tmp_path / "out", generation_config=place)
+    assert not (tmp_path / "out").exists()
+    file.write_text('{"num_beams": 1}')
+    run(settings, tmp_path / "out", max_steps=1, generation_config=file.parent)
+    translator = Translator.from_pretrained(tmp_path / "out")
+    assert translator.model.generation_config.num_beams == 1
+    assert translator("one two")
+
+
 def test_a_model_of_weights_that_are_no_numbers_is_not_trained_further(
     settings: Settings, finished: Path, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from safetensors import safe_open
 from torch import Tensor
 from transformers import (
     DataCollatorForSeq2Seq,
+    GenerationConfig,
     PreTrainedTokenizerFast,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
@@ -424,6 +425,60 @@ def test_weights_that_are_no_numbers_are_not_saved(
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-1"]
     with pytest.raises(FloatingPointError, match="They were not saved"):
         trainer.save_model(str(tmp_path / "model"))
+
+
+def test_a_loss_of_one_s_own_that_needs_logits_is_told_how_to_get_them(
+    dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {}
+
+    class OwnLoss(Seq2SeqTransformerTrainer):
+        def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            outputs = model(**inputs, **options)
+            return torch.nn.functional.cross_entropy(outputs.logits.flatten(0, 1), inputs["labels"].flatten())
+
+    made: Any = make_trainer(tiny_model(), dataset, tokenizer, tmp_path)
+    trainer = OwnLoss(
+        *(made.model, made.args, made.data_collator, dataset),
+        processing_class=tokenizer,
+    )
+    with pytest.raises(ValueError, match=r"`compute_loss` must read only .* with `return_logits=True`"):
+        trainer.train()
+    options["return_logits"] = True
+    trainer.train()
+    assert trainer.last_loss == pytest.approx(hand_made_loss(tiny_model(), dataset, 0.0).item(), abs=1e-5)
+
+
+def test_settings_of_generation_that_are_given_are_completed_from_the_model_s(
+    dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    """https://github.com/huggingface/transformers/issues/8218."""
+    (tmp_path / "given").mkdir()
+    (tmp_path / "given" / "generation_config.json").write_text('{"num_beams": 1}')
+    own = tiny_model().generation_config
+    given = [
+        {"generation_config": GenerationConfig(max_new_tokens=10, num_beams=1), "predict_with_generate": True},
+        {"generation_config": str(tmp_path / "given"), "predict_with_generate": True},
+    ]
+    for options in given:
+        trainer = make_trainer(tiny_model(), dataset, tokenizer, tmp_path, **options)
+        predictions: Any = trainer.predict(dataset).predictions
+        trainer.save_model(str(tmp_path / "saved"))
+        saved = GenerationConfig.from_pretrained(tmp_path / "saved")
+        for name in ("decoder_start_token_id", "pad_token_id", "bos_token_id", "eos_token_id", "suppress_tokens"):
+            assert getattr(saved, name) == getattr(own, name), name
+        assert saved.num_beams == 1
+        assert saved.max_length == own.max_length
+        assert (predictions > 0).sum(axis=1).max() <= 1 + (saved.max_new_tokens or 256)
+
+    model = tiny_model()
+    model.generation_config = GenerationConfig(max_new_tokens=10, num_beams=1)
+    make_trainer(model, dataset, tokenizer, tmp_path)
+    assert model.generation_config.decoder_start_token_id == own.decoder_start_token_id
+    with pytest.raises(ValueError, match=r"`suppress_tokens` in `generation_config` must be .* but is \[50\]"):
+        make_trainer(
+            *(tiny_model(), dataset, tokenizer, tmp_path), generation_config=GenerationConfig(suppress_tokens=[50])
+        )
 
 
 def test_log_lines_tell_target_tokens_a_second_and_the_share_of_padding(
