@@ -30,6 +30,10 @@ def _is_finite(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < 1e30  # which float32 can hold
 
 
+def _is_length_and_factor(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) == 2 and type(value[0]) is int and _is_finite(value[1])
+
+
 _SMALLEST = 1e-6
 _SWITCH: Check = ("true or false", lambda value: type(value) is bool)
 _CHECKS: dict[str, Check] = {
@@ -47,12 +51,7 @@ _CHECKS: dict[str, Check] = {
     **dict.fromkeys(("do_sample", "use_cache", "renormalize_logits", "remove_invalid_values"), _SWITCH),
     **dict.fromkeys(("output_attentions", "output_hidden_states", "output_scores", "output_logits"), _SWITCH),
     **dict.fromkeys(("return_dict_in_generate", "disable_compile"), _SWITCH),
-    "exponential_decay_length_penalty": (
-        "a list of a number of tokens and a factor",
-        lambda value: (
-            isinstance(value, list | tuple) and len(value) == 2 and type(value[0]) is int and _is_finite(value[1])
-        ),
-    ),
+    "exponential_decay_length_penalty": ("a list of a length and a factor", _is_length_and_factor),
     "cache_implementation": ('"dynamic" or "static"', lambda value: value in ("dynamic", "static")),
 }
 _IDS = ("pad_token_id", "bos_token_id", "decoder_start_token_id", "forced_bos_token_id")

@@ -154,7 +154,7 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
                 raise
             raise ValueError(
                 f"`compute_loss` must read only what the model returns, but found None ({error}). In training the "
-                "model returns no logits beside its loss, since they would be large: call it with `return_logits=True`."
+                "model returns no logits beside its loss, to save memory: call it with `return_logits=True`."
             ) from error
         if not torch.isfinite(loss):
             raise FloatingPointError(self._describe_bad_batch(loss, inputs))

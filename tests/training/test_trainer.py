@@ -456,7 +456,7 @@ def test_settings_of_generation_that_are_given_are_completed_from_the_model_s(
     (tmp_path / "given").mkdir()
     (tmp_path / "given" / "generation_config.json").write_text('{"num_beams": 1}')
     own = tiny_model().generation_config
-    given = [
+    given: list[dict[str, Any]] = [
         {"generation_config": GenerationConfig(max_new_tokens=10, num_beams=1), "predict_with_generate": True},
         {"generation_config": str(tmp_path / "given"), "predict_with_generate": True},
     ]
