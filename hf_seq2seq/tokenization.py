@@ -22,6 +22,8 @@ from typing import Any, Literal, cast, get_args
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
+from .text_lines import is_blank
+
 
 logger = logging.getLogger(__name__)
 
@@ -181,7 +183,7 @@ def _checked_extra_tokens(extra_tokens: Iterable[str], tokenizer: Tokenizer) -> 
         )
     tokens = list(dict.fromkeys(extra_tokens))
     for token in tokens:
-        if not token.strip() or token in SPECIAL_TOKENS:
+        if is_blank(token) or token in SPECIAL_TOKENS:
             raise ValueError(
                 f"`extra_tokens` must be neither blank nor a special token, but one is {token!r} instead."
             )
@@ -214,7 +216,7 @@ def _training_lines(
         longest_first = sorted(extra_tokens, key=len, reverse=True)
         extra = re.compile("|".join(map(re.escape, longest_first)))
         lines = chain.from_iterable(map(extra.split, lines))
-    lines = (line for line in lines if line.strip())
+    lines = (line for line in lines if not is_blank(line))
     first = next(lines, None)
     if first is None:
         raise ValueError("`files_or_iterator` must hold text to train on, but has none but blank lines.")

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from hf_seq2seq.text_lines import is_blank
+
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -48,7 +50,7 @@ def tokenizer(
     with replaced_files(output) as unfinished:
         trained.save_pretrained(unfinished)
     typer.echo(f"{output}: a {kind} tokenizer with {len(trained)} tokens, trained on {len(files)} file(s)")
-    sample = next(line for line in chain.from_iterable(map(read_lines, files)) if line.strip())
+    sample = next(line for line in chain.from_iterable(map(read_lines, files)) if not is_blank(line))
     typer.echo(_encoded(trained, sample[:SAMPLE_LENGTH]))
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from collections.abc import Sequence
 from contextlib import closing
 from enum import StrEnum
 from itertools import repeat
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from hf_seq2seq.text_lines import LINE_ENDS
 
 from .options import (
     Backend,
@@ -29,6 +30,8 @@ from .streams import InputLines, check_output, open_output, progress_bar, write_
 
 if TYPE_CHECKING:
     from hf_seq2seq.inference import Hypothesis
+    from hf_seq2seq.inference.segment import Segment
+    from hf_seq2seq.inference.settings import DecodingSettings
 
 
 class Format(StrEnum):
@@ -120,7 +123,7 @@ def translate(
         closing(processes.map(lambda lines: translator.translate_lines(lines, settings), windows)) as translated,
     ):
         for window in translated:
-            written = [row for line in window for row in _format(line.text, line.hypotheses, output_format)]
+            written = [row for line in window for row in _format(line, settings, output_format)]
             write_lines(written, output, output_file)
             progress.update(len(window))
 
@@ -136,21 +139,28 @@ def _check_sharing(num_processes: int, input_file: Path | None, device: str | No
         )
 
 
-def _format(source: str, hypotheses: Sequence["Hypothesis"], output_format: Format) -> list[str]:
-    """Returns what is written for one line."""
+def _format(line: "Segment", settings: "DecodingSettings", output_format: Format) -> list[str]:
+    """Returns what is written for one line. As text, a blank one has as many cells as others."""
     if output_format is Format.jsonl:
-        described = [_describe(hypothesis) for hypothesis in hypotheses]
-        row = {"source": source, "translation": hypotheses[0].text, "hypotheses": described}
-        return [json.dumps(row, ensure_ascii=False)]
-    lines = []
-    for hypothesis in hypotheses:
-        cells = [hypothesis.text]
-        if hypothesis.score is not None:
-            cells.append(f"{hypothesis.score:.4f}")
-        if hypothesis.alignment is not None:
-            cells.append(" ".join(f"{source}-{target}" for source, target in hypothesis.alignment))
-        lines.append("\t".join(cells))
-    return lines
+        described = [_describe(hypothesis) for hypothesis in line.hypotheses]
+        row = {"source": line.text, "translation": line.hypotheses[0].text, "hypotheses": described}
+        return [_as_json_line(row)]
+    rows = []
+    for hypothesis in line.hypotheses:
+        cells = []
+        if settings.scores:
+            cells.append("" if hypothesis.score is None else f"{hypothesis.score:.4f}")
+        if settings.attention:
+            cells.append(" ".join(f"{source}-{target}" for source, target in hypothesis.alignment or ()))
+        text = hypothesis.text.replace("\t", " ") if cells else hypothesis.text
+        rows.append("\t".join([text, *cells]))
+    return rows
+
+
+def _as_json_line(row: dict[str, Any]) -> str:
+    """Returns JSON on one line for every reader: what may end a line is escaped."""
+    line = json.dumps(row, ensure_ascii=False)
+    return line.translate({ord(character): f"\\u{ord(character):04x}" for character in LINE_ENDS})
 
 
 def _describe(hypothesis: "Hypothesis") -> dict[str, Any]:

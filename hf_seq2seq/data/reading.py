@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from hf_seq2seq.atomic_writing import PathLike
+from hf_seq2seq.text_lines import BLANK_PATTERN, is_blank
 
 
 if TYPE_CHECKING:
@@ -368,7 +369,7 @@ _JSON_LINES = (
 
 def _read_json_pairs(file: Path, source_column: str, target_column: str) -> Iterator[dict[str, str]]:
     for number, line in enumerate(read_lines(file), 1):
-        if not line.strip():
+        if is_blank(line):
             yield {"source": "", "target": ""}
             continue
         place = f"line {number} of `{file}`"
@@ -478,7 +479,7 @@ def _pick_texts(batch: dict[str, list[Any]], columns: dict[str, str], name: str)
 
 
 def _drop_blank_pairs(pairs: "Dataset | IterableDataset", name: str) -> "Dataset | IterableDataset":
-    """Drops the pairs that have a side that is null, empty or white space."""
+    """Drops the pairs that have a side that is null or blank."""
     from .filtering import Tally, drop_pairs
 
     tally = Tally(
@@ -494,7 +495,7 @@ def _judge_blank(table: Any) -> Any:
     import pyarrow.compute as pc
 
     source, target = (
-        pc.equal(pc.fill_null(pc.utf8_trim_whitespace(table[side]), ""), "").to_numpy().astype(int)
+        pc.match_substring_regex(pc.fill_null(table[side], ""), BLANK_PATTERN).to_numpy().astype(int)
         for side in ("source", "target")
     )
     return source + 2 * target

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hf_seq2seq.text_lines import as_one_line
+
 from .metrics import chosen_metrics, score
 
 
@@ -45,4 +47,4 @@ def decode(tokenizer: "PreTrainedTokenizerBase", ids: Any) -> list[str]:
     """
     ids = np.where(np.asarray(ids) == -100, tokenizer.pad_token_id, ids)
     texts: list[str] = tokenizer.batch_decode(ids, skip_special_tokens=True)
-    return [text.replace("\n", " ").replace("\r", " ") for text in texts]
+    return [as_one_line(text) for text in texts]

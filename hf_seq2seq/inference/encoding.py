@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from hf_seq2seq.output_limits import longest_output
+from hf_seq2seq.text_lines import as_one_line, is_blank
 from hf_seq2seq.token_lookup import encode_sources, encode_targets, ids_to_tokens
 
 from .hypothesis import Hypothesis
@@ -42,9 +43,8 @@ def decode(segment: Segment, tokenizer: Any) -> Segment:
 
 
 def _hypothesis(segment: Segment, output: Output, tokenizer: Any) -> Hypothesis:
-    text = tokenizer.decode(output.ids, skip_special_tokens=True).replace("\n", " ").replace("\r", " ")
     return Hypothesis(
-        text,
+        as_one_line(tokenizer.decode(output.ids, skip_special_tokens=True)),
         tuple(ids_to_tokens(tokenizer, output.ids, "target")),
         tuple(output.ids),
         tuple(output.log_probs) or None,
@@ -54,9 +54,9 @@ def _hypothesis(segment: Segment, output: Output, tokenizer: Any) -> Hypothesis:
 
 
 def _encode_texts(segments: Sequence[Segment], tokenizer: Any) -> list[Segment]:
-    texts = [segment.text for segment in segments if segment.text.strip()]
+    texts = [segment.text for segment in segments if not is_blank(segment.text)]
     ids = iter(encode_sources(tokenizer, texts) if texts else ())
-    return [replace(segment, ids=next(ids)) if segment.text.strip() else segment for segment in segments]
+    return [segment if is_blank(segment.text) else replace(segment, ids=next(ids)) for segment in segments]
 
 
 def _encode_prefixes(segments: Sequence[Segment], tokenizer: Any) -> list[Segment]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from tokenizers import decoders
 from transformers import PreTrainedTokenizerBase
 
+from hf_seq2seq.text_lines import is_blank
 from hf_seq2seq.token_lookup import Side, encode_sources, encode_targets, ids_to_tokens, vocabulary
 
 
@@ -56,7 +57,7 @@ def check_texts(name: str, texts: Iterable[object]) -> None:
         ValueError: If one is not a string, is blank, or is not valid Unicode.
     """
     for text in texts:
-        if not isinstance(text, str) or not text.strip():
+        if not isinstance(text, str) or is_blank(text):
             raise ValueError(f"`{name}` must be a text that is not blank, but is {text!r} instead. Write a sentence.")
         try:
             text.encode()

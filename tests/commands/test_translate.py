@@ -20,6 +20,7 @@ from hf_seq2seq import Translator, train_tokenizer
 from hf_seq2seq.commands.streams import check_output
 from hf_seq2seq.inference.segment import Segment
 from hf_seq2seq.inference.settings import DecodingSettings
+from hf_seq2seq.text_lines import LINE_ENDS
 
 
 Command = Callable[..., tuple[int, str, str]]
@@ -193,7 +194,7 @@ def test_more_hypotheses_are_lines_of_their_own_with_scores_and_alignments_after
     expected = []
     for hypothesis in (hypothesis for hypotheses in found for hypothesis in hypotheses):
         if hypothesis.score is None:
-            expected.append("")
+            expected.append("\t\t")
         else:
             pairs = " ".join(f"{source}-{target}" for source, target in hypothesis.alignment or ())
             expected.append(f"{hypothesis.text}\t{hypothesis.score:.4f}\t{pairs}")
@@ -216,6 +217,36 @@ def test_each_line_can_be_a_json_object(
     assert hypothesis["score"] == pytest.approx(sum(hypothesis["token_log_probs"]))
     assert hypothesis["source_tokens"] == ["ä", "ö", "ü", "</s>"]
     assert [target for _, target in hypothesis["alignment"]] == list(range(len(hypothesis["tokens"])))
+
+
+def test_what_a_model_writes_makes_neither_more_lines_nor_more_cells(
+    command: Command, type_in: Callable[[bytes], None], tmp_path: Path
+) -> None:
+    """https://github.com/thammegowda/mtdata/issues/44"""
+    tokenizer = train_tokenizer(iter([f"a\t{LINE_ENDS}"]), kind="char", vocab_size=16)
+    model = tiny_model(vocab_size=len(tokenizer), encoder_layers=1, decoder_layers=1, lm_head_bias=True)
+    with torch.no_grad():
+        model.lm_head.bias[2:4] = -1e4  # no </s> and no <unk>
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "model")
+    lines = ["a a", "", "aaa a\u2028a"]
+
+    def translate(*options: str) -> list[str]:
+        type_in(as_text(lines).encode())
+        status, out, _ = command("translate", tmp_path / "model", "--prefix", f"\t{LINE_ENDS}\ta", *options)
+        assert status == 0
+        return out.splitlines()
+
+    texts = translate()
+    assert [text[:13] for text in texts] == [f"\t{' ' * 10}\ta", "", f"\t{' ' * 10}\ta"]
+    for cells, options in enumerate((["--scores"], ["--scores", "--alignments"]), start=2):
+        rows = [line.split("\t") for line in translate(*options)]
+        assert [len(row) for row in rows] == [cells] * 3
+        assert [row[0] for row in rows] == [text.replace("\t", " ") for text in texts]
+    objects = [json.loads(line) for line in translate("--format", "jsonl", "--n-best", "2", "--scores")]
+    assert [found["source"] for found in objects] == lines
+    assert [found["translation"] for found in objects] == texts
+    assert all(len(one["text"].splitlines()) <= 1 for found in objects for one in found["hypotheses"])
 
 
 @pytest.mark.slow

@@ -241,6 +241,15 @@ def test_a_pair_with_a_blank_side_is_dropped_and_reported_in_each_run(
         ]
 
 
+def test_a_side_of_invisible_characters_is_blank(tmp_path: Path) -> None:
+    """https://github.com/ufal/lindat-translation/issues/61"""
+    invisible = ["\u200b", "\ufeff", "\u200e", "\u00ad", "\u2060", "\u200b \u200f"]
+    source = write(tmp_path / "source", "".join(f"{line}\n" for line in ["a", *invisible, "b", "c\u200b"]))
+    target = write(tmp_path / "target", "".join(f"{line}\n" for line in ["1", *"234567", "\u2060", "9"]))
+    assert pairs_of(load_parallel(source, target)) == [("a", "1"), ("c\u200b", "9")]
+    assert pairs_of(load_parallel(source, target, streaming=True)) == [("a", "1"), ("c\u200b", "9")]
+
+
 def test_blank_pairs_alone_are_an_error(tmp_path: Path) -> None:
     source, target = write(tmp_path / "source", "\na\n"), write(tmp_path / "target", "b\n \n")
     with pytest.raises(ValueError, match="must hold at least one pair with text on both sides, but holds none"):

@@ -129,6 +129,13 @@ def test_blank_texts_stay_blank_and_in_place(batch_tokens: int, translator: Tran
     assert translator("") == ""
 
 
+@pytest.mark.parametrize("text", ["\u200b", "\ufeff", "\u200e", "\u00ad", "\u2060", " \u200b\u00ad \ufeff"])
+def test_a_text_of_invisible_characters_is_blank(text: str, translator: Translator) -> None:
+    """https://github.com/ufal/lindat-translation/issues/61"""
+    assert translator([text, "a", f"{text}a"]) == ["", translator("a"), translator(f"{text}a")]
+    assert translator("a")
+
+
 # The length limit
 
 
