@@ -1,4 +1,4 @@
-"""Where an output ends: at an end token, or at the greatest length that it may have."""
+"""What limits an output: its end token, the greatest length that it may have, and the tokens that it may not hold."""
 
 import math
 from collections.abc import Collection
@@ -26,6 +26,13 @@ def end_ids(generation_config: GenerationConfig) -> list[int]:
     """Returns the ids that end an output; there may be none, one or several."""
     ids = generation_config.eos_token_id
     return ids if isinstance(ids, list) else [] if ids is None else [ids]
+
+
+def banned_ids(generation_config: GenerationConfig, unknown_id: int | None) -> list[int]:
+    """Returns the ids that outputs never hold: those that generation settings suppress, and the unknown token's."""
+    is_end = unknown_id in end_ids(generation_config)
+    unknown = [] if unknown_id is None or is_end else [unknown_id]
+    return sorted({*(generation_config.suppress_tokens or ()), *unknown})
 
 
 def up_to_end(ids: list[int], ends: Collection[int]) -> list[int]:

@@ -31,6 +31,23 @@ def vocabulary(tokenizer: PreTrainedTokenizerBase, side: Side) -> dict[str, int]
     return dict(stock.added_tokens_encoder) | {token: number for number, token in stock.decoder.items()}
 
 
+def unknown_id(tokenizer: PreTrainedTokenizerBase, side: Side) -> int | None:
+    """Returns the id of a side's unknown token, or None where there is none, or it is the end token too."""
+    if tokenizer.unk_token is None or tokenizer.unk_token == tokenizer.eos_token:
+        return None
+    if not _has_two_vocabularies(tokenizer):
+        number: Any = tokenizer.unk_token_id
+        return int(number)
+    return vocabulary(tokenizer, side).get(str(tokenizer.unk_token))
+
+
+def added_special_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Returns the special tokens that a user added, such as language tags; `</s>` and its like are not among them."""
+    control_tokens = {token for token in tokenizer.special_tokens_map.values() if isinstance(token, str)}
+    special: Any = tokenizer.all_special_tokens
+    return [token for token in special if token not in control_tokens]
+
+
 def ids_to_tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], side: Side) -> list[str]:
     """Returns the tokens of a side's ids, and a name such as `<17>` for an id that the vocabulary does not have."""
     if _has_two_vocabularies(tokenizer):

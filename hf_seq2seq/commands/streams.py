@@ -43,27 +43,41 @@ class InputLines:
 
 
 class _StandardInput(io.RawIOBase):
-    """Standard input, handed on a line at a time, so that it is known whether more has arrived."""
+    """Standard input, handed on a line at a time, so that it is known whether another whole line has arrived."""
 
     def __init__(self) -> None:
-        self.name, self._arrived = "<stdin>", b""
+        self.name, self._arrived, self._has_ended = "<stdin>", bytearray(), False
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        self._arrived = self._arrived or os.read(sys.stdin.fileno(), io.DEFAULT_BUFFER_SIZE)
-        line_end = self._arrived.find(b"\n") + 1 or len(self._arrived)
-        number = min(line_end, len(buffer))
-        buffer[:number], self._arrived = self._arrived[:number], self._arrived[number:]
+        if not self._arrived:
+            self._receive()
+        line_end = self._arrived.find(b"\n", 0, len(buffer)) + 1
+        number = line_end or min(len(self._arrived), len(buffer))
+        buffer[:number] = self._arrived[:number]
+        del self._arrived[:number]
         return number
 
+    def _receive(self) -> bytes:
+        """Waits for bytes to arrive, and returns them; none at the end."""
+        arrived = b"" if self._has_ended else os.read(sys.stdin.fileno(), io.DEFAULT_BUFFER_SIZE)
+        self._arrived += arrived
+        self._has_ended = not arrived
+        return arrived
+
     def is_waited_for(self) -> bool:
-        """Returns whether all that has arrived was handed on."""
+        """Returns whether all whole lines that have arrived were handed on, and more may come."""
+        is_whole = b"\n" in self._arrived
         try:
-            return not self._arrived and not select.select([sys.stdin], [], [], 0)[0]
+            while not (is_whole or self._has_ended):
+                if not select.select([sys.stdin], [], [], 0)[0]:
+                    return True
+                is_whole = b"\n" in self._receive()
         except OSError:  # Windows selects only among sockets
             return True
+        return False
 
 
 def check_output(output_file: Path | None, *input_files: Path | None) -> None:

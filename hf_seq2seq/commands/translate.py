@@ -1,10 +1,11 @@
 """The verb `translate`: lines of text in, their translations out, in order and as they are made."""
 
 import json
+import math
 import os
 import sys
 from contextlib import closing
-from enum import StrEnum
+from enum import Enum, StrEnum
 from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -41,6 +42,14 @@ class Format(StrEnum):
     jsonl = "jsonl"
 
 
+class OverLong(Enum):
+    """What becomes of a line that is too long."""
+
+    cut = "cut"
+    split = "split"
+    skip = "skip"
+
+
 def translate(
     model: ModelArgument,
     input_file: Annotated[
@@ -56,13 +65,20 @@ def translate(
     n_best: Annotated[
         int, typer.Option(min=1, help="Hypotheses for each line, the best first; as text, a line for each.")
     ] = 1,
-    scores: Annotated[bool, typer.Option("--scores", help="Add the log-probability; as text, after a tab.")] = False,
+    scores: Annotated[
+        bool,
+        typer.Option(
+            "--scores",
+            help="Add the score that ranks hypotheses: the log-probability divided by the length to the power of the "
+            "length penalty; as text, after a tab. With --format jsonl the log-probabilities are there too.",
+        ),
+    ] = False,
     alignments: Annotated[
         bool,
         typer.Option(
             "--alignments",
-            help="Add which source token each token attended to most, as numbers from 0 such as 0-0 2-1; as text, "
-            "after a tab. With --format jsonl the tokens are there too.",
+            help="Add which word of the line each word attended to most, as numbers from 0 such as 0-0 2-1; as text, "
+            "after a tab. With --format jsonl those of the tokens, with the attention, are there too.",
         ),
     ] = False,
     prefix: Annotated[
@@ -75,6 +91,13 @@ def translate(
             "ones where it has none."
         ),
     ] = None,
+    max_source_tokens: Annotated[
+        int, typer.Option(min=2, help="The most tokens of a line, or of a sentence, that are translated at once.")
+    ] = 1024,
+    over_long: Annotated[
+        OverLong,
+        typer.Option(help="What becomes of a longer one: translate its first tokens, or its parts, or a blank line."),
+    ] = OverLong.cut,
     beam_size: BeamSizeOption = None,
     length_penalty: LengthPenaltyOption = None,
     batch_tokens: BatchTokensOption = 1024,
@@ -114,6 +137,8 @@ def translate(
         length_penalty=length_penalty,
         n_best=n_best,
         split_language=split_language,
+        max_source_tokens=max_source_tokens,
+        over_long=over_long.value,
     )
     windows = in_windows(number_lines(lines, repeat(prefix)), translator.window, lines.is_waited_for)
     shows_progress = processes.is_first and sys.stderr.isatty() and not (output_file is None and sys.stdout.isatty())
@@ -159,14 +184,27 @@ def _format(line: "Segment", settings: "DecodingSettings", output_format: Format
 
 def _as_json_line(row: dict[str, Any]) -> str:
     """Returns JSON on one line for every reader: what may end a line is escaped."""
-    line = json.dumps(row, ensure_ascii=False)
+    line = json.dumps(row, ensure_ascii=False, allow_nan=False)
     return line.translate({ord(character): f"\\u{ord(character):04x}" for character in LINE_ENDS})
 
 
 def _describe(hypothesis: "Hypothesis") -> dict[str, Any]:
     described: dict[str, Any] = {"text": hypothesis.text, "tokens": hypothesis.tokens}
-    if hypothesis.score is not None:
-        described |= {"score": hypothesis.score, "token_log_probs": hypothesis.token_log_probs}
-    if hypothesis.alignment is not None:
-        described |= {"source_tokens": hypothesis.source_tokens, "alignment": hypothesis.alignment}
+    if hypothesis.token_log_probs is not None:
+        described |= {
+            "score": _number(hypothesis.score),
+            "sum_log_prob": _number(hypothesis.sum_log_prob),
+            "token_log_probs": list(map(_number, hypothesis.token_log_probs)),
+        }
+    if hypothesis.token_alignment is not None:
+        described |= {
+            "source_tokens": hypothesis.source_tokens,
+            "alignment": hypothesis.alignment,
+            "token_alignment": [(*pair, _number(attention)) for *pair, attention in hypothesis.token_alignment],
+        }
     return described
+
+
+def _number(value: float | None) -> float | None:
+    """Returns a number that JSON has: none for what is not finite, as the scores of a damaged model are."""
+    return value if value is not None and math.isfinite(value) else None

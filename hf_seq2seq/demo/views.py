@@ -185,10 +185,9 @@ def hypotheses_table(translation: Translation) -> str:
     head = f"<tr><th>#</th><th>Translation</th><th>Log-prob.</th>{score_column}</tr>"
     rows = []
     for rank, hypothesis in enumerate(translation.hypotheses, start=1):
-        log_prob = hypothesis.score or 0.0
-        cells = [str(rank), html.escape(hypothesis.text), _format_number(log_prob)]
+        cells = [str(rank), html.escape(hypothesis.text), _format_number(hypothesis.sum_log_prob or 0.0)]
         if translation.beam_size > 1:
-            cells.append(_format_number(log_prob / len(hypothesis.tokens) ** translation.length_penalty))
+            cells.append(_format_number(hypothesis.score or 0.0))
         rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
     return f'<table class="hypotheses"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
 

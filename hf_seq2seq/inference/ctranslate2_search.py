@@ -82,6 +82,7 @@ class CTranslate2Search:
         self.generation_config: Any = GenerationConfig.from_pretrained(folder)
         self.num_positions = float(config["max_position_embeddings"])
         self._end = str(config["eos_token"])
+        self._has_unknown = config.get("unk_token", self._end) != self._end  # the exporter names some token
         self._source_tokens, self._target_tokens = vocabularies[0], vocabularies[-1]  # or both the shared one
         self._target_ids = {token: index for index, token in enumerate(self._target_tokens)}
 
@@ -90,25 +91,36 @@ class CTranslate2Search:
         """The size of the source's vocabulary."""
         return len(self._source_tokens)
 
-    def search(self, segments: Sequence[Segment], settings: DecodingSettings) -> list[list[Ids]]:
-        """Returns for each segment its outputs, as `TorchSearch.search` does."""
+    def search(self, segments: Sequence[Segment], settings: DecodingSettings) -> list[list[Output]]:
+        """Returns for each segment its outputs, as `TorchSearch.search` does, with their scores.
+
+        A score is made of the log-probabilities that the search has, which are those of tokens that may be written.
+        """
         limits = [longest_output(len(segment.ids), self.num_positions) for segment in segments]
         outputs = self._search(segments, settings, max(limits))
         for row, limit in enumerate(limits):
-            if any(len(ids) > limit for ids in outputs[row]):  # CTranslate2 has one limit for the whole batch
+            # CTranslate2 has one limit for the whole batch.
+            if any(len(output.ids) > limit for output in outputs[row]):
                 (outputs[row],) = self._search([segments[row]], settings, limit)
         return outputs
 
-    def _search(self, segments: Sequence[Segment], settings: DecodingSettings, limit: int) -> list[list[Ids]]:
+    def _search(self, segments: Sequence[Segment], settings: DecodingSettings, limit: int) -> list[list[Output]]:
         results = self.model.translate_batch(
             [[self._source_tokens[token] for token in segment.ids] for segment in segments],
             target_prefix=[[self._target_tokens[token] for token in segment.prefix_ids] for segment in segments],
             max_input_length=0,
             max_decoding_length=limit,
             return_end_token=True,
+            return_scores=True,
             **self._translate_arguments(settings),
         )
-        return [[[self._target_ids[token] for token in tokens] for tokens in result.hypotheses] for result in results]
+        return [
+            [
+                Output([self._target_ids[token] for token in tokens], score=score)
+                for tokens, score in zip(result.hypotheses, result.scores, strict=True)
+            ]
+            for result in results
+        ]
 
     def _translate_arguments(self, settings: DecodingSettings) -> dict[str, Any]:
         """Returns settings, and those of the model that no option changes, as arguments of `translate_batch`."""
@@ -116,6 +128,7 @@ class CTranslate2Search:
         arguments: dict[str, Any] = {
             "beam_size": settings.beam_size,
             "num_hypotheses": settings.n_best,
+            "disable_unk": self._has_unknown,
             "repetition_penalty": own.repetition_penalty or 1.0,
             "no_repeat_ngram_size": own.no_repeat_ngram_size or 0,
             "min_decoding_length": max((own.min_length or 0) - 1, 0),  # without the start token

@@ -18,6 +18,12 @@ class Hypothesis:
         attention: How much each token, when it was predicted, attended to each token of the source, shape
             (tokens, source tokens), if asked for. Each row sums to 1. It is the mean of the heads of the last decoder
             layer but one, which aligns best (Garg et al. 2019, https://arxiv.org/abs/1909.02074).
+        words: For each token the number, from 0, of the word of `text` that it is part of, if `attention` was asked
+            for. Words are what white space separates. The end token, and others that a text does not show, have None.
+        source_words: The same for the tokens of the source.
+        score: What a search ranks its hypotheses by, if scores were asked for: the log-probability of what it wrote
+            after the prefix, divided by the number of these tokens to the power of the length penalty. For a text that
+            was translated in several parts, it is the sum of their scores.
     """
 
     text: str
@@ -26,15 +32,39 @@ class Hypothesis:
     token_log_probs: tuple[float, ...] | None = None
     source_tokens: tuple[str, ...] = ()
     attention: torch.Tensor | None = None
+    words: tuple[int | None, ...] = ()
+    source_words: tuple[int | None, ...] = ()
+    score: float | None = None
 
     @property
-    def score(self) -> float | None:
-        """The logarithm of the whole output's probability: the sum of `token_log_probs`."""
+    def sum_log_prob(self) -> float | None:
+        """The natural logarithm of the whole output's probability: the sum of `token_log_probs`."""
         return None if self.token_log_probs is None else sum(self.token_log_probs)
 
     @property
     def alignment(self) -> list[tuple[int, int]] | None:
-        """For each token the source token that it attended to most, as pairs of numbers (source, target) from 0."""
+        """Which word of the source each word attended to most, as pairs of numbers (source, target) from 0.
+
+        A word of several tokens may have several pairs.
+        """
+        tokens = self.token_alignment
+        if tokens is None:
+            return None
+        pairs = {(self.source_words[source], self.words[target]) for source, target, _ in tokens}
+        return sorted((source, target) for source, target in pairs if source is not None and target is not None)
+
+    @property
+    def token_alignment(self) -> list[tuple[int, int, float]] | None:
+        """For each token of a word the source token that it attended to most among those of words.
+
+        Each is a triple: the numbers of the source's and of the translation's token, from 0, and the attention.
+        """
         if self.attention is None:
             return None
-        return [(source, target) for target, source in enumerate(self.attention.argmax(dim=-1).tolist())]
+        sources = [number for number, word in enumerate(self.source_words) if word is not None]
+        targets = [number for number, word in enumerate(self.words) if word is not None]
+        if not sources:
+            return []
+        weights, places = self.attention[targets][:, sources].max(dim=-1)
+        best = [sources[place] for place in places.tolist()]
+        return list(zip(best, targets, weights.tolist(), strict=True))

@@ -21,11 +21,13 @@ class Output:
         log_probs: The log-probability of each token; empty if it was not asked for.
         attention: How much each token attended to each token of the source, shape (tokens, source tokens), if asked
             for.
+        score: What the search ranked it by, where the search tells.
     """
 
     ids: Ids
     log_probs: Sequence[float] = ()
     attention: torch.Tensor | None = None
+    score: float | None = None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,11 @@
 """Lines become sentences, and the translations of sentences become those of their lines."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
+
+from hf_seq2seq.token_lookup import added_special_tokens
 
 from .hypothesis import Hypothesis
 from .segment import Segment
@@ -27,15 +31,49 @@ def split_sentences(text: str, language: str) -> list[str]:
     return [sentence for sentence in sentences if sentence] or [text]
 
 
-def split_lines(lines: Sequence[Segment], language: str | None) -> list[Segment]:
-    """Returns the sentences of lines; without a language, the lines themselves."""
+def split_lines(lines: Sequence[Segment], language: str | None, tokenizer: Any = None) -> list[Segment]:
+    """Returns the sentences of lines; without a language, the lines themselves.
+
+    Args:
+        lines: The lines.
+        language: Code of their language.
+        tokenizer: The model's tokenizer, which knows tags. Those that a line begins with are given to each sentence.
+    """
     if language is None:
         return list(lines)
-    return [
-        replace(line, text=sentence, place=place)
-        for line in lines
-        for place, sentence in enumerate(split_sentences(line.text, language))
-    ]
+    segments = []
+    for line in lines:
+        tags, text = _split_tags(line.text, tokenizer)
+        sentences = split_sentences(text, language)
+        segments += [replace(line, text=tags + sentence, place=place) for place, sentence in enumerate(sentences)]
+    return segments
+
+
+_SENTENCE_BREAK = r"(?<=[.!?\u2026])\s+|(?<=[\u3002\uff01\uff1f])\s*"
+
+
+def halve(text: str, tokenizer: Any) -> tuple[str, ...]:
+    """Returns two parts of a text, about as long as each other, or nothing for a text of one character.
+
+    They end between sentences, if such a place is near the middle, or else between words, if there are several. Tags
+    at the beginning of the text are those of both parts.
+    """
+    tags, text = _split_tags(text.strip(), tokenizer)
+    middle = len(text) // 2
+    breaks = [match.span() for match in re.finditer(_SENTENCE_BREAK, text)]
+    breaks = [(start, end) for start, end in breaks if abs(start - middle) <= len(text) / 4]
+    breaks = breaks or [match.span() for match in re.finditer(r"\s+", text)]
+    start, end = min(breaks, key=lambda span: abs(span[0] - middle), default=(middle, middle))
+    return (tags + text[:start], tags + text[end:]) if start > 0 else ()
+
+
+def _split_tags(text: str, tokenizer: Any) -> tuple[str, str]:
+    """Returns the tags that a text begins with, such as `>>fra<< `, and the rest; tags alone are no tags."""
+    tokens = [] if tokenizer is None else added_special_tokens(tokenizer)
+    tag = "|".join([r">>[^<>\s]+<<", *map(re.escape, sorted(tokens, key=len, reverse=True))])
+    found = re.match(rf"(?:\s*(?:{tag}))+\s*(?=\S)", text)
+    end = found.end() if found else 0
+    return text[:end], text[end:]
 
 
 def join_lines(lines: Sequence[Segment], segments: Iterable[Segment]) -> list[Segment]:
@@ -56,12 +94,13 @@ def _join(segments: Sequence[Segment]) -> Sequence[Hypothesis]:
     if len(segments) == 1:
         return segments[0].hypotheses
     parts = [segment.hypotheses[0] for segment in segments]
-    is_scored = all(part.token_log_probs is not None for part in parts)
+    is_scored = any(part.token_log_probs is not None for part in parts)  # all that are not blank
     return [
         Hypothesis(
-            " ".join(part.text for part in parts),
+            " ".join(part.text for part in parts if part.text),
             tuple(token for part in parts for token in part.tokens),
             tuple(number for part in parts for number in part.token_ids),
             tuple(number for part in parts for number in part.token_log_probs or ()) if is_scored else None,
+            score=sum(part.score or 0.0 for part in parts) if is_scored else None,
         )
     ]

@@ -2,9 +2,26 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Self, TypedDict
+from numbers import Integral, Real
+from typing import Any, Literal, Self, TypedDict, get_args
 
 from transformers import GenerationConfig
+
+from hf_seq2seq.output_limits import banned_ids
+
+
+OverLong = Literal["cut", "split", "skip"]
+
+# Beyond these a search runs out of memory, or scores out of the numbers that float32 holds.
+_WHOLE_NUMBERS = {
+    "beam_size": (1, 1000),
+    "n_best": (1, 1000),
+    "top_k": (0, math.inf),
+    "max_source_tokens": (2, math.inf),
+    "batch_tokens": (1, math.inf),
+    "window": (1, math.inf),
+}
+_NUMBERS = {"length_penalty": (-10, 10), "temperature": (1e-6, 1e6), "top_p": (0, 1)}
 
 
 class SearchOptions(TypedDict, total=False):
@@ -14,8 +31,8 @@ class SearchOptions(TypedDict, total=False):
         beam_size: Number of hypotheses kept at each step; 1 is greedy search.
         length_penalty: The log-probability of a hypothesis is divided by its length to this power: 0 prefers short
             outputs, larger values longer ones. Greedy search does not use it.
-        n_best: Number of hypotheses returned for each text, the best first; at most `beam_size`, unless sampled. By
-            default 1.
+        n_best: Number of hypotheses returned for each text. Those of a search are at most `beam_size` and come with
+            the best first, samples as they were drawn. By default 1.
         do_sample: Whether tokens are drawn by their probability in place of a search, with random numbers of the
             backend (`torch.manual_seed`, `ctranslate2.set_random_seed`). By default False.
         temperature: What log-probabilities are divided by before a token is drawn; below 1, likely tokens are drawn
@@ -24,7 +41,13 @@ class SearchOptions(TypedDict, total=False):
         top_p: The likeliest tokens that have this probability together are those among which one is drawn.
         split_language: Code of the source's language, such as "en": each text is cut into its sentences, which are
             translated one by one and joined with spaces. For paragraphs, where the model was trained on sentences. A
-            prefix is then what each sentence begins with.
+            prefix is then what each sentence begins with. A text may begin with tags, such as `>>fra<<` or special
+            tokens that were added to the tokenizer: each of its sentences gets them.
+        max_source_tokens: The most tokens of a text, its end token included, that are translated at once. By default
+            1,024, since time and memory grow with the square of it.
+        over_long: What becomes of a longer text: "cut" translates its first tokens, "split" all of it in parts, which
+            end between sentences or words if they can, and "skip" makes its translation blank. By default "cut". The
+            line is named in a warning. It holds for the end of learned positions too.
     """
 
     beam_size: int | None
@@ -35,6 +58,8 @@ class SearchOptions(TypedDict, total=False):
     top_k: int | None
     top_p: float | None
     split_language: str | None
+    max_source_tokens: int | None
+    over_long: OverLong | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +75,10 @@ class DecodingSettings:
         top_k: Number of likeliest tokens.
         top_p: Probability of the likeliest tokens.
         early_stopping: When a beam search ends, as in transformers' `GenerationConfig`.
-        split_language: As in `SearchOptions`.
+        split_language: As in `SearchOptions`, as are the next two.
+        max_source_tokens: The most tokens of a text.
+        over_long: What becomes of a longer one.
+        banned_ids: The tokens that are never written.
         scores: Whether the log-probabilities of the tokens are wanted.
         attention: Whether the attention to the source is wanted.
 
@@ -67,6 +95,9 @@ class DecodingSettings:
     top_p: float
     early_stopping: bool | str
     split_language: str | None = None
+    max_source_tokens: int = 1024
+    over_long: OverLong = "cut"
+    banned_ids: tuple[int, ...] = ()
     scores: bool = False
     attention: bool = False
 
@@ -76,6 +107,7 @@ class DecodingSettings:
         options: SearchOptions,
         generation_config: GenerationConfig,
         *,
+        unknown_id: int | None = None,
         scores: bool = False,
         attention: bool = False,
     ) -> Self:
@@ -84,6 +116,7 @@ class DecodingSettings:
         Args:
             options: What the user asks for.
             generation_config: The model's own settings.
+            unknown_id: The target's unknown token, which no search writes: a text would not show it.
             scores: Whether the log-probabilities of the tokens are wanted.
             attention: Whether the attention to the source is wanted.
 
@@ -100,28 +133,51 @@ class DecodingSettings:
             if name in given and not do_sample:
                 raise ValueError(f"`{name}` must be given together with `do_sample`, which is not set.")
         own: Any = generation_config
+        own_beam = own.num_beams or 1
+        check_number("n_best", n_best)
+        check_number("beam_size", own_beam)
         values = {
             "do_sample": do_sample,
             "n_best": n_best,
-            "beam_size": 1 if do_sample else max(own.num_beams or 1, n_best),
+            "beam_size": 1 if do_sample else max(own_beam, n_best),
             "length_penalty": 1.0 if own.length_penalty is None else own.length_penalty,
             "early_stopping": own.early_stopping or False,
             "temperature": 1.0 if own.temperature is None else own.temperature,
             "top_k": 50 if own.top_k is None else own.top_k,
             "top_p": 1.0 if own.top_p is None else own.top_p,
         }
-        return cls(**(values | given), scores=scores, attention=attention)
+        return cls(
+            **(values | given), banned_ids=tuple(banned_ids(own, unknown_id)), scores=scores, attention=attention
+        )
 
     def __post_init__(self) -> None:
-        for name in ("beam_size", "n_best"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1, but is {getattr(self, name)} instead.")
-        if not math.isfinite(self.length_penalty):
-            raise ValueError(f"`length_penalty` must be a finite number, but is {self.length_penalty} instead.")
+        sampling = ("temperature", "top_k", "top_p") if self.do_sample else ()
+        for name in ("beam_size", "n_best", "length_penalty", "max_source_tokens", *sampling):
+            check_number(name, getattr(self, name))
+        if self.over_long not in get_args(OverLong):
+            raise ValueError(
+                f"`over_long` must be one of {', '.join(get_args(OverLong))}, but is {self.over_long!r} instead."
+            )
         if self.n_best > self.beam_size and not self.do_sample:
             raise ValueError(f"`n_best` must be at most `beam_size` ({self.beam_size}), but is {self.n_best} instead.")
-        if self.split_language is not None and (self.attention or self.n_best > 1):
-            raise ValueError(
-                "`split_language` must be left out with several hypotheses or `attention`, but is "
-                f"{self.split_language!r}."
-            )
+        for name, is_set in (("split_language", self.split_language), ("over_long", self.over_long == "split")):
+            if is_set and (self.attention or self.n_best > 1):
+                raise ValueError(
+                    f"`{name}` must be left out with several hypotheses or `attention`, but is "
+                    f"{getattr(self, name)!r}."
+                )
+
+
+def check_number(name: str, value: Any) -> None:
+    """Checks the value of a setting.
+
+    Raises:
+        ValueError: If it is not a number of the setting's kind, or out of its range.
+    """
+    kind: Any
+    kind, noun = (Integral, "whole number") if name in _WHOLE_NUMBERS else (Real, "number")
+    least, most = (_WHOLE_NUMBERS | _NUMBERS)[name]
+    if isinstance(value, kind) and not isinstance(value, bool) and least <= value <= most:
+        return
+    limits = f"of at least {least:,}" if most == math.inf else f"from {least:,} to {most:,}"
+    raise ValueError(f"`{name}` must be a {noun} {limits}, but is {value!r} instead.")

@@ -44,7 +44,7 @@ class TorchSearch:
         return float(config.max_position_embeddings) if is_learned else math.inf
 
     @torch.inference_mode()
-    def search(self, segments: Sequence[Segment], settings: DecodingSettings) -> list[list[Ids]]:
+    def search(self, segments: Sequence[Segment], settings: DecodingSettings) -> list[list[Output]]:
         """Searches for the outputs of a batch.
 
         Args:
@@ -52,8 +52,8 @@ class TorchSearch:
             settings: How to search.
 
         Returns:
-            For each segment the token ids of its `n_best` outputs, the best first: without the start token, and with
-            the end token unless the greatest length was reached, which is each segment's own.
+            For each segment its `n_best` outputs, the best first: without the start token, and with the end token
+            unless the greatest length was reached, which is each segment's own.
         """
         config, device = self.model.config, self.model.device
         input_ids, mask = pad_rows([segment.ids for segment in segments], config.pad_token_id, device)
@@ -80,7 +80,7 @@ class TorchSearch:
         rows, ends = outputs.tolist(), end_ids(self.generation_config)
         n_best = len(rows) // len(segments)
         return [
-            [up_to_end(ids[1 + pad : 1 + last], ends) for ids in rows[n_best * row : n_best * (row + 1)]]
+            [Output(up_to_end(ids[1 + pad : 1 + last], ends)) for ids in rows[n_best * row : n_best * (row + 1)]]
             for row, (pad, last) in enumerate(zip(padding.tolist(), last_columns.tolist(), strict=True))
         ]
 
@@ -132,6 +132,7 @@ def generate_arguments(settings: DecodingSettings) -> dict[str, Any]:
         "early_stopping": False if is_greedy else settings.early_stopping,
         "length_penalty": 1.0 if is_greedy else settings.length_penalty,
         "use_cache": True,
+        "suppress_tokens": list(settings.banned_ids) or None,
         "max_new_tokens": None,
         "forced_eos_token_id": None,  # it would force the end at the greatest length of the batch
         "return_dict_in_generate": False,

@@ -11,12 +11,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_seq2seq.error_messages import first_line
 from hf_seq2seq.loading import load_model, load_tokenizer
+from hf_seq2seq.token_lookup import unknown_id
 
 from .encoding import decode, encode
 from .hypothesis import Hypothesis
 from .segment import Output, Segment, number_lines
 from .sentences import join_lines, split_lines, split_sentences
-from .settings import DecodingSettings, SearchOptions
+from .settings import DecodingSettings, SearchOptions, check_number
 from .torch_search import TorchSearch
 from .windows import in_batches, in_windows
 
@@ -35,8 +36,8 @@ class Translator:
     attention of their tokens to the source.
 
     A text longer than the tokenizer's `model_max_length`, the length that the model was trained on, is translated
-    with a warning. A model with learned positions has none beyond its table: there the text is cut, also with a
-    warning.
+    with a warning. One of more than 1,024 tokens is cut with a warning, unless the options `max_source_tokens` and
+    `over_long` say otherwise. So is one that is longer than the table of a model with learned positions.
 
     Args:
         model: A sequence-to-sequence model, which is put in evaluation mode, or the search of another backend.
@@ -55,8 +56,7 @@ class Translator:
         *,
         batch_tokens: int = 1024,
     ) -> None:
-        if batch_tokens < 1:
-            raise ValueError(f"`batch_tokens` must be at least 1, but is {batch_tokens} instead.")
+        check_number("batch_tokens", batch_tokens)
         self._searcher: Any = TorchSearch(model) if isinstance(model, torch.nn.Module) else model
         self.tokenizer: Any = tokenizer
         self.batch_tokens = batch_tokens
@@ -100,6 +100,7 @@ class Translator:
             searcher: Any = CTranslate2Search(path_or_repo, device=device, dtype=dtype)
             return cls(searcher, load_tokenizer(path_or_repo, revision=revision), batch_tokens=batch_tokens)
         chosen = _check_device(device)
+        _check_dtype(dtype)
         model: Any = load_model(path_or_repo, dtype=dtype, revision=revision)
         return cls(model.to(chosen), load_tokenizer(path_or_repo, revision=revision), batch_tokens=batch_tokens)
 
@@ -229,8 +230,7 @@ class Translator:
             ValueError: As calling the translator does, or if `window` is not positive.
         """
         window = self.window if window is None else window
-        if window < 1:
-            raise ValueError(f"`window` must be at least 1, but is {window} instead.")
+        check_number("window", window)
         settings = self.settings(scores=scores, attention=attention, **options)
         windows = in_windows(number_lines(texts, repeat(prefix)), window)
         return ([list(line.hypotheses) for line in self.translate_lines(lines, settings)] for lines in windows)
@@ -250,7 +250,11 @@ class Translator:
             ImportError: If a library that an option needs is not installed.
         """
         settings = DecodingSettings.resolve(
-            options, self._searcher.generation_config, scores=scores, attention=attention
+            options,
+            self._searcher.generation_config,
+            unknown_id=unknown_id(self.tokenizer, "target"),
+            scores=scores,
+            attention=attention,
         )
         if settings.split_language is not None:
             split_sentences("", settings.split_language)  # fails where the library for it is missing
@@ -267,8 +271,9 @@ class Translator:
             ValueError: If a token is not in the model's vocabulary, or a prefix is too long.
         """
         segments = encode(
-            split_lines(lines, settings.split_language),
+            split_lines(lines, settings.split_language, self.tokenizer),
             self.tokenizer,
+            settings,
             vocab_size=self._searcher.vocab_size,
             num_positions=self._searcher.num_positions,
         )
@@ -279,32 +284,42 @@ class Translator:
             found = self._search(batch, settings)
             if settings.scores or settings.attention:
                 found = self._score(found, settings)
-            translated += [decode(segment, self.tokenizer) for segment in found]
+            translated += [decode(segment, self.tokenizer, settings) for segment in found]
         return join_lines(lines, translated)
 
     def _search(self, batch: Sequence[Segment], settings: DecodingSettings) -> list[Segment]:
         """Returns segments with their outputs."""
         found = self._searcher.search(batch, settings)
-        return [
-            replace(segment, outputs=[Output(ids) for ids in outputs])
-            for segment, outputs in zip(batch, found, strict=True)
-        ]
+        return [replace(segment, outputs=outputs) for segment, outputs in zip(batch, found, strict=True)]
 
     def _score(self, segments: Sequence[Segment], settings: DecodingSettings) -> list[Segment]:
         """Returns segments with what the model says of their outputs.
 
         The batches are others than those of the search, since an output may be longer than its source.
         """
-        pairs = [(segment.ids, output.ids) for segment in segments for output in segment.outputs]
+        pairs = [(segment.ids, output) for segment in segments for output in segment.outputs]
+        lengths = [max(len(source), len(output.ids)) for source, output in pairs]
         scored: dict[int, Output] = {}
-        for numbers in in_batches(range(len(pairs)), lambda number: max(map(len, pairs[number])), self.batch_tokens):
+        for numbers in in_batches(range(len(pairs)), lambda number: lengths[number], self.batch_tokens):
             sources, outputs = zip(*(pairs[number] for number in numbers), strict=True)
-            found = self._searcher.score(sources, outputs, with_attention=settings.attention)
-            scored |= zip(numbers, found, strict=True)
-        if not settings.scores:
-            scored = {number: replace(output, log_probs=()) for number, output in scored.items()}
+            found = self._searcher.score(
+                sources, [output.ids for output in outputs], with_attention=settings.attention
+            )
+            for number, output, told in zip(numbers, outputs, found, strict=True):
+                log_probs = told.log_probs if settings.scores else ()
+                scored[number] = replace(output, log_probs=log_probs, attention=told.attention)
         in_order = iter([scored[number] for number in range(len(pairs))])
         return [replace(segment, outputs=[next(in_order) for _ in segment.outputs]) for segment in segments]
+
+
+def _check_dtype(dtype: str | torch.dtype | None) -> None:
+    """Raises ValueError if weights cannot have a type."""
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if dtype not in (None, "auto") and not (isinstance(found, torch.dtype) and found.is_floating_point):
+        raise ValueError(
+            f"`dtype` must be a type of floating point numbers that torch has, but is {dtype!r} instead. Take "
+            "'float32', 'bfloat16' or 'float16'."
+        )
 
 
 def _check_device(device: str | torch.device | None) -> str | torch.device:

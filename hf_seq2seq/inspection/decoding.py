@@ -12,7 +12,7 @@ from hf_seq2seq.inference.settings import DecodingSettings
 from hf_seq2seq.inference.torch_search import TorchSearch, generate_arguments
 from hf_seq2seq.model.private_copy import private_copy
 from hf_seq2seq.output_limits import longest_output
-from hf_seq2seq.token_lookup import encode_sources
+from hf_seq2seq.token_lookup import encode_sources, unknown_id
 
 from .figures import COLOURS, Lettering, new_figure
 from .tokens import check_texts, readable_ids
@@ -103,7 +103,9 @@ def run_search(
         ValueError: If an option is out of range.
     """
     observed = private_copy(model).eval()
-    settings = DecodingSettings.resolve(options, observed.generation_config)
+    settings = DecodingSettings.resolve(
+        options, observed.generation_config, unknown_id=unknown_id(tokenizer, "target")
+    )
     [ids] = encode_sources(tokenizer, [text])
     input_ids = torch.tensor([ids], device=model.device)
     with torch.inference_mode():

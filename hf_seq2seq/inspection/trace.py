@@ -22,7 +22,7 @@ from hf_seq2seq.model.modeling_seq2seq_transformer import (
     Seq2SeqTransformerForConditionalGeneration,
 )
 from hf_seq2seq.model.private_copy import private_copy
-from hf_seq2seq.token_lookup import encode_sources, encode_targets
+from hf_seq2seq.token_lookup import encode_sources, encode_targets, unknown_id
 
 from .tokens import check_texts, readable_ids
 
@@ -119,9 +119,9 @@ def trace(
     observed = private_copy(model).eval()
     source_ids = encode_sources(tokenizer, sources)
     if targets is None:
-        settings = DecodingSettings.resolve({}, observed.generation_config)
+        settings = DecodingSettings.resolve({}, observed.generation_config, unknown_id=unknown_id(tokenizer, "target"))
         segments = [Segment(text, ids=ids) for text, ids in zip(sources, source_ids, strict=True)]
-        target_ids = [found[0] for found in TorchSearch(observed).search(segments, settings)]
+        target_ids = [found[0].ids for found in TorchSearch(observed).search(segments, settings)]
     else:
         target_ids = [_target_ids(tokenizer, target) for target in targets]
     input_ids, attention_mask = pad_rows(source_ids, model.config.pad_token_id, model.device)

@@ -7,7 +7,8 @@ from transformers import PreTrainedTokenizerBase, set_seed
 from hf_seq2seq.loading import load_model
 from hf_seq2seq.model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
 from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
-from hf_seq2seq.token_lookup import Side, vocabulary
+from hf_seq2seq.output_limits import banned_ids
+from hf_seq2seq.token_lookup import Side, unknown_id, vocabulary
 
 from .arguments import CHANGEABLE_FIELDS, ModelArguments
 from .checkpoints import name_of_weight_without_number
@@ -20,7 +21,8 @@ Model = Seq2SeqTransformerForConditionalGeneration
 def prepare_model(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Model:
     """Returns the model that a run begins with, in float32.
 
-    Its config fits the tokenizer, and its generation settings allow outputs of `max_length` tokens.
+    Its config fits the tokenizer, and its generation settings allow outputs of `max_length` tokens, none of which is
+    the unknown one: a text would not show it.
 
     Args:
         settings: The settings of the run.
@@ -49,6 +51,7 @@ def prepare_model(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Mod
         model = Model(config)
     _check_vocabulary(model, tokenizer)
     model.generation_config.max_length = _longest_output(model, settings.data.max_length)
+    model.generation_config.suppress_tokens = banned_ids(model.generation_config, unknown_id(tokenizer, "target"))
     return model
 
 

@@ -116,12 +116,13 @@ def write_fsmt(folder: Path) -> Any:
 
 
 def translations(model: Any, tokenizer: Any) -> list[str]:
-    """What the original makes of each source, within our limit of the output's length."""
+    """What the original makes of each source, within our limit of the output's length and without unknown tokens."""
     results = []
+    unknown = tokenizer.convert_ids_to_tokens(range(4)).index("<unk>")
     for text in SOURCES:
         inputs = tokenizer(text, return_tensors="pt")
         length = inputs["input_ids"].shape[1] + 50  # more tokens than its source
-        [ids] = model.generate(**inputs, max_length=1 + length).tolist()
+        [ids] = model.generate(**inputs, max_length=1 + length, suppress_tokens=[unknown]).tolist()
         results.append(tokenizer.decode(ids[1 : 1 + length], skip_special_tokens=True))
     return results
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -139,10 +140,12 @@ def test_options_reach_the_translator(
     assert command("translate", model_folder, "--device", "cpu")[0] == 0
     left_out = dict.fromkeys(("beam_size", "length_penalty", "split_language"))
     plain = {"scores": False, "attention": False, "n_best": 1, **left_out}
+    plain |= {"max_source_tokens": 1024, "over_long": "cut"}
     assert given == plain | {"batch_tokens": 1024, "device": torch.device("cpu")}
     type_in(TEXT.encode())
     options = (
-        "--beam-size 3 --batch-tokens 7 --length-penalty 0.5 --n-best 2 --prefix ß --split-language de --dtype float64"
+        "--beam-size 3 --batch-tokens 7 --length-penalty 0.5 --n-best 2 --prefix ß --split-language de "
+        "--dtype float64 --max-source-tokens 99 --over-long skip"
     )
     command("translate", model_folder, "--device", "cpu", *options.split(), "--scores", "--alignments")
     assert given == {
@@ -153,6 +156,8 @@ def test_options_reach_the_translator(
         "prefix": "ß",
         "attention": True,
         "split_language": "de",
+        "max_source_tokens": 99,
+        "over_long": "skip",
         "scores": True,
         "device": torch.device("cpu"),
     }
@@ -214,9 +219,38 @@ def test_each_line_can_be_a_json_object(
     assert rows[0]["hypotheses"][0].keys() == {"text", "tokens"}
     _, out, _ = command("translate", model_folder, *options, "--scores", "--alignments")
     hypothesis = json.loads(out.splitlines()[0])["hypotheses"][0]
-    assert hypothesis["score"] == pytest.approx(sum(hypothesis["token_log_probs"]))
+    assert hypothesis["sum_log_prob"] == pytest.approx(sum(hypothesis["token_log_probs"]))
+    assert hypothesis["score"] == pytest.approx(hypothesis["sum_log_prob"] / len(hypothesis["tokens"]) ** 0.6)
     assert hypothesis["source_tokens"] == ["ä", "ö", "ü", "</s>"]
-    assert [target for _, target in hypothesis["alignment"]] == list(range(len(hypothesis["tokens"])))
+    assert hypothesis["alignment"] == [[0, 0]]  # a text without white space is one word
+    assert [target for _, target, _ in hypothesis["token_alignment"]] == list(range(len(hypothesis["tokens"])))
+    assert all(source < 3 and 0 < weight <= 1 for source, _, weight in hypothesis["token_alignment"])
+
+
+def test_scores_that_are_no_numbers_are_null_in_json(command: Command, tmp_path: Path, model_folder: Path) -> None:
+    translator = Translator.from_pretrained(model_folder, device="cpu")
+    with torch.no_grad():
+        translator.model.lm_head.bias[0] = torch.nan
+    (tmp_path / "in").write_text("ä\n", encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Translator, "from_pretrained", lambda *_, **__: translator)
+        options = ("--input", tmp_path / "in", "--format", "jsonl", "--scores", "--beam-size", 1)
+        _, out, _ = command("translate", model_folder, *options)
+    [hypothesis] = json.loads(out, parse_constant=pytest.fail)["hypotheses"]
+    assert hypothesis["score"] is hypothesis["sum_log_prob"] is None
+
+
+def test_a_line_that_is_too_long_is_named_and_the_others_stay_in_their_place(
+    model_folder: Path,
+    translations: list[str],
+    command: Command,
+    type_in: Callable[[bytes], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    type_in(as_text([LINES[0], "ü" * 2000, *LINES[1:]]).encode())
+    status, out, _ = command("translate", model_folder, "--max-source-tokens", 20, "--over-long", "skip")
+    assert (status, out) == (0, as_text([translations[0], "", *translations[1:]]))
+    assert caplog.messages == ["Line 2: not translated, being longer than 20 tokens, as `max_source_tokens` says."]
 
 
 def test_what_a_model_writes_makes_neither_more_lines_nor_more_cells(
@@ -296,6 +330,31 @@ def test_a_number_below_1_is_refused(option: str, model_folder: Path, command: C
     status, _, err = command("translate", model_folder, option, 0)
     assert status == 2
     assert f"Invalid value for '{option}'" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ("--dtype", "load"),
+            "`dtype` must be a type of floating point numbers that torch has, but is 'load' instead.",
+        ),
+        (
+            ("--beam-size", 100_000_000),
+            "`beam_size` must be a whole number from 1 to 1,000, but is 100000000 instead.",
+        ),
+        (("--length-penalty", 1000), "`length_penalty` must be a number from -10 to 10, but is 1000.0 instead."),
+        (("--length-penalty", "nan"), "`length_penalty` must be a number from -10 to 10, but is nan instead."),
+    ],
+)
+def test_an_option_out_of_range_is_one_line(
+    options: tuple[object, ...], message: str, model_folder: Path, command: Command, type_in: Callable[[bytes], None]
+) -> None:
+    type_in(TEXT.encode())
+    status, out, err = command("translate", model_folder, *options)
+    assert (status, out) == (1, "")
+    assert err.startswith(f"Error: {message}")
+    assert err.count("\n") == 1
 
 
 # Bad input
@@ -385,6 +444,22 @@ def test_translations_appear_while_the_input_is_still_open_in_utf8_whatever_the_
 
 
 @pytest.mark.slow
+def test_a_whole_line_is_answered_though_the_start_of_the_next_has_come(
+    model_folder: Path, translations: list[str]
+) -> None:
+    """https://github.com/marian-nmt/marian-dev/issues/274."""
+    with start(model_folder) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(f"{LINES[0]}\n{LINES[2][:1]}".encode())
+        process.stdin.flush()
+        assert select.select([process.stdout], [], [], 60)[0]
+        assert process.stdout.readline() == f"{translations[0]}\n".encode()
+        process.stdin.write(LINES[2][1:].encode())
+        process.stdin.close()
+        assert process.stdout.read() == f"{translations[2]}\n".encode()
+
+
 def test_head_closing_the_pipe_is_no_error(model_folder: Path, translations: list[str], tmp_path: Path) -> None:
     (tmp_path / "new.en").write_text(TEXT * 20, encoding="utf-8")
     with start(model_folder, "--input", tmp_path / "new.en") as process:

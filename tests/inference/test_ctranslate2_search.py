@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from inference.test_translator import letters_model, random_texts
 from transformers import PreTrainedTokenizerFast
 
@@ -38,6 +39,32 @@ def test_hypotheses_have_the_same_scores(translators: tuple[Translator, Translat
             assert hypothesis.tokens == other.tokens
             # Not quite: what probability the two banned tokens have is shared out among the others there.
             assert other.token_log_probs == pytest.approx(hypothesis.token_log_probs, abs=0.2)
+            assert other.score == pytest.approx(hypothesis.score, abs=0.2)
+
+
+@pytest.mark.parametrize("prefix", [None, "a b"])
+def test_a_model_by_words_writes_no_unknown_word_and_scores_are_in_order(
+    prefix: str | None, letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    """https://github.com/OpenNMT/OpenNMT/issues/56 and https://github.com/OpenNMT/OpenNMT-py/issues/2173."""
+    model = letters_model(end_bias=5.0, decoder_layers=2)
+    with torch.no_grad():
+        model.lm_head.bias[3] = 4.0
+    to_ctranslate2(model, letter_tokenizer, tmp_path / "exported")
+    translator = Translator.from_pretrained(tmp_path / "exported", backend="ctranslate2")
+    for found in translator.hypotheses(random_texts(3, 8, 5, 2), n_best=4, beam_size=4, prefix=prefix):
+        assert len({hypothesis.text for hypothesis in found}) == 4
+        assert not any("<unk>" in hypothesis.tokens for hypothesis in found)
+        scores = [hypothesis.score or 0.0 for hypothesis in found]
+        assert scores == sorted(scores, reverse=True)
+
+
+def test_a_text_that_is_too_long_is_cut_split_or_skipped(translators: tuple[Translator, Translator]) -> None:
+    ours, theirs = translators
+    texts = random_texts(3, 8, 5)
+    for over_long in ("cut", "split", "skip"):
+        options: Any = {"max_source_tokens": 6, "over_long": over_long}
+        assert theirs(texts, **options) == ours(texts, **options)
 
 
 def test_prefixes_are_gone_on_from(translators: tuple[Translator, Translator]) -> None:

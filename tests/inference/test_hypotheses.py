@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 from inference.test_translator import letters_model, random_texts
+from reference.tiny_models import tiny_model
 from transformers import PreTrainedTokenizerFast
 
-from hf_seq2seq import Translator, output_limits
+from hf_seq2seq import Translator, output_limits, train_tokenizer
 from hf_seq2seq.inference import Hypothesis
 
 
@@ -46,7 +47,8 @@ def test_scores_are_those_of_the_output_given_to_the_model(translator: Translato
             ids, output = forward_alone(translator, text, hypothesis)
             expected = output.logits[0].log_softmax(-1)[range(len(ids)), ids].tolist()
             assert hypothesis.token_log_probs == pytest.approx(expected, abs=1e-5)
-            assert hypothesis.score == pytest.approx(sum(expected), abs=1e-4)
+            assert hypothesis.sum_log_prob == pytest.approx(sum(expected), abs=1e-4)
+            assert hypothesis.score == pytest.approx(sum(expected) / len(ids) ** 0.6, abs=1e-4)
 
 
 def test_outputs_are_scored_within_the_token_budget(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,16 +89,45 @@ def test_attention_is_that_of_the_last_layer_but_one_and_sums_to_one(translator:
         torch.testing.assert_close(hypothesis.attention, output.cross_attentions[0][0].mean(dim=0))
         torch.testing.assert_close(hypothesis.attention.sum(dim=-1), torch.ones(len(hypothesis.tokens)))
         assert hypothesis.source_tokens == (*text.split(), "</s>")
-        best = hypothesis.attention.argmax(dim=-1).tolist()
-        assert hypothesis.alignment == [(source, target) for target, source in enumerate(best)]
+        # Here each token but the end is a word.
+        words = hypothesis.attention[: len(hypothesis.text.split()), :-1]
+        best = words.argmax(dim=-1).tolist()
+        assert hypothesis.alignment == sorted((source, target) for target, source in enumerate(best))
+        weights = words.max(dim=-1).values.tolist()
+        expected = list(zip(best, range(len(words)), weights, strict=True))
+        assert hypothesis.token_alignment == expected
     assert translator.model.config._attn_implementation == "sdpa"
 
 
-def test_hypotheses_come_in_the_order_of_the_search(translator: Translator) -> None:
-    for found in translator.hypotheses(random_texts(3, 8, 5), n_best=4, beam_size=4, length_penalty=0.7):
-        penalised = [(hypothesis.score or 0) / len(hypothesis.tokens) ** 0.7 for hypothesis in found]
-        assert penalised == sorted(penalised, reverse=True)
+@pytest.mark.parametrize("prefix", [None, "a b"])
+@pytest.mark.parametrize("length_penalty", [0.0, 0.7, 2.0])
+def test_hypotheses_come_in_the_order_of_their_scores(
+    length_penalty: float, prefix: str | None, translator: Translator
+) -> None:
+    """https://github.com/OpenNMT/OpenNMT-py/issues/2173."""
+    texts = random_texts(3, 8, 5, 2, 9, 4)
+    options: Any = {"n_best": 4, "beam_size": 4, "length_penalty": length_penalty, "prefix": prefix}
+    for found in translator.hypotheses(texts, **options):
+        scores = [hypothesis.score for hypothesis in found]
+        assert scores == sorted(scores, reverse=True, key=float)  # type: ignore[arg-type]
         assert len({hypothesis.tokens for hypothesis in found}) == 4
+        written = [hypothesis.token_log_probs[2 if prefix else 0 :] for hypothesis in found]  # type: ignore[index]
+        assert scores == pytest.approx([sum(row) / len(row) ** length_penalty for row in written])
+
+
+def test_a_model_by_words_writes_no_unknown_word(letter_tokenizer: PreTrainedTokenizerFast) -> None:
+    """https://github.com/OpenNMT/OpenNMT/issues/56 and https://github.com/OpenNMT/OpenNMT-py/issues/60."""
+    model = letters_model(decoder_layers=2)
+    with torch.no_grad():
+        model.lm_head.bias[3] = 5.0
+    translator = Translator(model, letter_tokenizer)
+    for found in translator.hypotheses(random_texts(3, 8, 5), n_best=4, beam_size=4):
+        assert len({hypothesis.text for hypothesis in found}) == 4
+        assert not any("<unk>" in hypothesis.tokens for hypothesis in found)
+    several: list[Any] = [{"beam_size": 1}, {"do_sample": True, "n_best": 3}]
+    for options in several:
+        found = [every for row in translator.hypotheses(random_texts(3, 8), **options) for every in row]
+        assert not any("<unk>" in hypothesis.tokens for hypothesis in found)
 
 
 def test_the_first_hypothesis_is_the_translation(translator: Translator) -> None:
@@ -162,15 +193,26 @@ def test_paragraphs_are_translated_sentence_by_sentence(
     (joined,), *_ = translator.hypotheses(paragraphs, split_language="en")
     scores = [hypothesis.score or 0 for (hypothesis,) in translator.hypotheses(parts[0])]
     assert joined.score == pytest.approx(sum(scores))
+    assert joined.sum_log_prob == pytest.approx(sum(joined.token_log_probs or ()))
     assert list(translator.stream(paragraphs, split_language="en")) == expected
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_best": 0}, "`n_best` must be at least 1, but is 0 instead"),
+        ({"n_best": 0}, "`n_best` must be a whole number from 1 to 1,000, but is 0 instead"),
+        ({"beam_size": 2.5}, "`beam_size` must be a whole number from 1 to 1,000, but is 2.5 instead"),
+        ({"beam_size": 100_000_000}, "`beam_size` must be a whole number from 1 to 1,000, but is 100000000 instead"),
+        ({"beam_size": "4"}, "`beam_size` must be a whole number from 1 to 1,000, but is '4' instead"),
+        ({"length_penalty": 1000}, "`length_penalty` must be a number from -10 to 10, but is 1000 instead"),
+        ({"length_penalty": float("nan")}, "`length_penalty` must be a number from -10 to 10, but is nan instead"),
+        ({"do_sample": True, "temperature": 0.0}, "`temperature` must be a number from 1e-06 to 1,000,000.0, but is"),
+        ({"do_sample": True, "top_p": 1.1}, "`top_p` must be a number from 0 to 1, but is 1.1 instead"),
+        ({"max_source_tokens": 1}, "`max_source_tokens` must be a whole number of at least 2, but is 1 instead"),
+        ({"over_long": "shrink"}, "`over_long` must be one of cut, split, skip, but is 'shrink' instead"),
+        ({"over_long": "split", "n_best": 2}, "`over_long` must be left out with several hypotheses or `attention`"),
         ({"n_best": 3, "beam_size": 2}, r"`n_best` must be at most `beam_size` \(2\), but is 3 instead"),
-        ({"beam_size": 0}, "`beam_size` must be at least 1, but is 0 instead"),
+        ({"beam_size": 0}, "`beam_size` must be a whole number from 1 to 1,000, but is 0 instead"),
         ({"top_k": 3}, "`top_k` must be given together with `do_sample`"),
         ({"split_language": "en", "n_best": 2}, "`split_language` must be left out with several hypotheses"),
         ({"split_language": "en", "attention": True}, "`split_language` must be left out with several hypotheses"),
@@ -223,3 +265,22 @@ def test_attention_is_asked_for_by_several_threads_at_once(translator: Translato
         found = list(pool.map(lambda _: tuple(map(str, translator.hypotheses(texts, attention=True))), range(12)))
     assert set(found) == {expected}
     assert translator.model.config._attn_implementation == "sdpa"
+
+
+def test_what_the_model_does_not_know_is_told(translator: Translator, caplog: pytest.LogCaptureFixture) -> None:
+    translator(["a", "a 1", "b 2"], prefix=["", "c 3", "c 3"])
+    translator(["a b"], prefix="c")
+    assert caplog.messages == [
+        "Lines 2 and 3: the model does not know all that is written there; it reads `<unk>` in its place.",
+        "The model does not know all of the prefix 'c 3'; translations begin with `<unk>` in place of the rest, which "
+        "their text does not show.",
+    ]
+
+
+def test_white_space_at_the_end_of_a_prefix_changes_nothing() -> None:
+    """https://github.com/google/sentencepiece/issues/898."""
+    tokenizer = train_tokenizer(iter(["ich muss", "du musst"]), vocab_size=270)
+    translator = Translator(tiny_model(vocab_size=len(tokenizer)), tokenizer)
+    assert tokenizer.tokenize("ich ") != tokenizer.tokenize("ich")
+    found = translator.hypotheses(["ich muss"] * 3, prefix=["ich", "ich ", "ich \t"])
+    assert found == [found[0]] * 3

@@ -277,6 +277,39 @@ def test_a_model_that_does_not_say_what_outputs_start_from_is_named(letter_token
         Translator(model, letter_tokenizer)("a b")
 
 
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize(
+    ("over_long", "done"),
+    [
+        ("cut", "only the first 6 tokens are translated"),
+        ("split", "translated in parts of at most 6 tokens"),
+        ("skip", "not translated, being longer than 6 tokens"),
+    ],
+)
+def test_a_text_that_is_too_long_is_cut_or_split_or_skipped_and_named(
+    over_long: Any,
+    done: str,
+    learned: bool,
+    letter_tokenizer: PreTrainedTokenizerFast,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sizes: Any = {"position_embedding_type": "learned", "max_position_embeddings": 6} if learned else {}
+    translator = Translator(letters_model(-1e4, **sizes), letter_tokenizer)
+    long, texts = "a b c d e f g h i", ["a b", "a b c d e f g h i", "c", "", "d e f g h"]
+    options: Any = {"over_long": over_long, "max_source_tokens": 1024 if learned else 6}
+    parts = {"cut": [long[:9]], "split": ["a b c d", "e f g h i"], "skip": [""]}[over_long]
+    expected = " ".join(translator(parts))
+    assert translator(texts, **options) == [expected if text is long else translator(text) for text in texts]
+    reason = "since the model has no positions for more" if learned else "as `max_source_tokens` says"
+    assert caplog.messages == [f"Line 2: {done}, {reason}."]
+    assert list(translator.stream(texts, **options))[1] == expected
+
+
+def test_a_text_of_more_than_1024_tokens_is_cut(translator: Translator, caplog: pytest.LogCaptureFixture) -> None:
+    assert translator("a " * 1023 + "b", beam_size=1) == translator("a " * 1023, beam_size=1)
+    assert caplog.messages == ["Line 1: only the first 1024 tokens are translated, as `max_source_tokens` says."]
+
+
 def test_a_token_outside_the_vocabulary_is_named_with_its_line(letter_tokenizer: PreTrainedTokenizerFast) -> None:
     translator = Translator(tiny_model(vocab_size=28), letter_tokenizer)
     translator("v w x")
@@ -346,15 +379,17 @@ def test_options_are_those_of_the_search_and_the_models_own_by_default(
 
 
 def test_options_are_checked_before_any_text_is_read(translator: Translator) -> None:
-    with pytest.raises(ValueError, match="`beam_size` must be at least 1, but is 0 instead"):
+    with pytest.raises(ValueError, match="`beam_size` must be a whole number from 1 to 1,000, but is 0 instead"):
         translator("a", beam_size=0)
-    with pytest.raises(ValueError, match="`beam_size` must be at least 1, but is -1 instead"):
+    with pytest.raises(ValueError, match="`beam_size` must be a whole number from 1 to 1,000, but is -1 instead"):
         translator.stream(["a"], beam_size=-1)
-    with pytest.raises(ValueError, match="`window` must be at least 1, but is 0 instead"):
+    with pytest.raises(ValueError, match="`window` must be a whole number of at least 1, but is 0 instead"):
         translator.stream(["a"], window=0)
-    with pytest.raises(ValueError, match="`length_penalty` must be a finite number, but is nan instead"):
+    with pytest.raises(ValueError, match="`length_penalty` must be a number from -10 to 10, but is nan instead"):
         translator("a", length_penalty=float("nan"))
-    with pytest.raises(ValueError, match="`batch_tokens` must be at least 1, but is 0 instead"):
+    with pytest.raises(TypeError, match="`foo` must be an option of the search"):
+        translator(["ten"], foo=1)  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="`batch_tokens` must be a whole number of at least 1, but is 0 instead"):
         Translator(translator.model, translator.tokenizer, batch_tokens=0)
 
 
@@ -388,6 +423,12 @@ def test_a_saved_model_translates_as_the_one_in_memory(folder: Path, translator:
 def test_a_device_that_computes_nothing_is_refused(folder: Path) -> None:
     with pytest.raises(ValueError, match="`device` must be one that computes, but is 'meta' instead"):
         Translator.from_pretrained(folder, device="meta")
+
+
+@pytest.mark.parametrize("dtype", ["load", "float7", "int8", "", torch.int8])
+def test_a_type_that_weights_cannot_have_is_named(dtype: Any, folder: Path) -> None:
+    with pytest.raises(ValueError, match="`dtype` must be a type of floating point numbers that torch has, but is"):
+        Translator.from_pretrained(folder, dtype=dtype)
 
 
 def test_a_device_that_is_not_there_is_named(folder: Path) -> None:
