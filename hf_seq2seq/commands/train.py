@@ -10,13 +10,14 @@ def train(context: typer.Context) -> None:
     """Train a model on pairs of texts, or train one further."""
     from hf_seq2seq.training.command_line import parse_arguments
 
-    model_args, data_args, training_args = parse_arguments(context.args)
+    settings = parse_arguments(context.args)
 
-    from hf_seq2seq.training.run import run_training
+    from hf_seq2seq.training.run import run_settings
 
-    results = run_training(model_args, data_args, training_args)
-    if training_args.process_index == 0:
-        typer.echo(_plan(results) if training_args.dry_run else _summary(results, str(training_args.output_dir)))
+    results = run_settings(settings)
+    args = settings.training
+    if args.process_index == 0:
+        typer.echo(_plan(results) if args.dry_run else _summary(results, str(args.output_dir)))
 
 
 def _plan(plan: dict[str, Any]) -> str:

@@ -21,8 +21,7 @@ from .arguments import (
     Seq2SeqTransformerTrainingArguments,
     changed_fields,
 )
-from .run_folder import SETTINGS_WITHOUT_INFLUENCE
-from .settings import Settings
+from .settings import SETTINGS_WITHOUT_INFLUENCE, Settings
 
 
 _HYPERPARAMETERS = """

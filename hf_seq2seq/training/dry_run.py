@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hf_seq2seq.data import TokenBudgetBatchSampler
+from hf_seq2seq.data import TokenBudgetStream
 from hf_seq2seq.data.lengths import side_lengths
 from hf_seq2seq.model.loss_seq2seq_transformer import LOSS_CHUNK
 from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 
 from .arguments import Seq2SeqTransformerTrainingArguments
+from .batches import choose_batches
 
 
 if TYPE_CHECKING:
@@ -37,13 +38,15 @@ def describe_plan(
     source, target = side_lengths(dataset, "source"), side_lengths(dataset, "target")
     longest = int(max(source.max(), target.max()))
     ranks, padding = args.world_size, None
-    if args.tokens_per_batch is None:
+    chosen = choose_batches(dataset, args)
+    assert not isinstance(chosen, TokenBudgetStream)  # the settings refuse a dry run of a stream
+    if chosen is None:
         rows = min(args.per_device_train_batch_size, len(dataset))
         batches = math.ceil(len(dataset) / (rows * ranks)) * ranks
     else:
-        sampler = TokenBudgetBatchSampler(source, target, args.tokens_per_batch, num_ranks=ranks)
-        rows, batches = args.tokens_per_batch // longest, len(sampler)
-        padded = sum(len(batch) * (source[batch].max() + target[batch].max()) for batch in sampler)
+        sizes = [(len(batch), source[batch].max(), target[batch].max()) for batch in chosen]
+        rows, batches = max(pairs * max(sides) for pairs, *sides in sizes) // longest, len(sizes)
+        padded = sum(pairs * sum(sides) for pairs, *sides in sizes)
         padding = float(1 - (source.sum() + target.sum()) / padded)
     updates_an_epoch = math.ceil(batches / ranks / args.gradient_accumulation_steps)
     updates = args.max_steps if args.max_steps > 0 else math.ceil(updates_an_epoch * args.num_train_epochs)

@@ -57,8 +57,12 @@ def run_training(
         KeyboardInterrupt: After a checkpoint, if the process was told to stop by Ctrl-C or a termination signal.
         huggingface_hub.errors.StrictDataclassError: If the config's fields contradict each other.
     """
-    settings = resolve_settings(model_args, data_args, training_args)
-    with RunFolder(Path(str(training_args.output_dir))) as folder:
+    return run_settings(resolve_settings(model_args, data_args, training_args))
+
+
+def run_settings(settings: Settings) -> dict[str, Any]:
+    """Does what `run_training` does, with settings that are resolved already, as `parse_arguments` returns them."""
+    with RunFolder(Path(str(settings.training.output_dir))) as folder:
         return _run(settings, folder)
 
 

@@ -10,8 +10,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from hf_seq2seq.atomic_writing import check_link, finished_names, write_text
 
-from .arguments import FILE_FIELDS, default_tokens_per_batch
 from .checkpoints import delete_superseded, list_checkpoints
+from .settings import changeable_settings
 
 
 logger = logging.getLogger(__name__)
@@ -19,19 +19,6 @@ logger = logging.getLogger(__name__)
 SETTINGS_FILE = "training_settings.json"
 RESULTS_FILE = "training_results.json"  # written last: a run that has it is finished
 LOCK_FILE = ".lock"
-
-# Settings that may change when a run goes on, since no weight depends on them: where the run is, what it logs, where
-# it is published, what machine it runs on and how many checkpoints are kept.
-SETTINGS_WITHOUT_INFLUENCE = """
-output_dir resume_from_checkpoint do_train do_eval do_predict local_rank dry_run preprocessing_num_workers
-logging_strategy logging_steps logging_first_step logging_nan_inf_filter log_on_each_node log_level
-log_level_replica disable_tqdm report_to run_name project trackio_space_id trackio_bucket_id
-trackio_static_space_id include_num_input_tokens_seen skip_memory_metrics metrics
-push_to_hub hub_token hub_private_repo hub_model_id hub_strategy hub_always_push hub_revision
-use_cpu dataloader_num_workers dataloader_pin_memory dataloader_prefetch_factor dataloader_multiprocessing_context
-ddp_backend ddp_timeout ddp_bucket_cap_mb
-save_total_limit save_on_each_node enable_jit_checkpoint eval_accumulation_steps per_device_eval_batch_size
-""".split()  # noqa: SIM905
 
 
 class RunFolder:
@@ -86,7 +73,7 @@ class RunFolder:
 
     def _compare(self, settings: dict[str, Any]) -> None:
         before, now = self.read(SETTINGS_FILE), json.loads(_to_json(settings))
-        ignored = {*SETTINGS_WITHOUT_INFLUENCE, *_derived_settings(before, now)}
+        ignored = changeable_settings(before, now)
         for name, value in before.items():
             if name in now and name not in ignored and now[name] != value:
                 raise ValueError(
@@ -181,22 +168,6 @@ class RunFolder:
     def has_progress(self) -> bool:
         """Returns whether there is something to lose: results or a checkpoint."""
         return self.has(RESULTS_FILE) or bool(list_checkpoints(self.path))
-
-
-def _derived_settings(before: dict[str, Any], now: dict[str, Any]) -> set[str]:
-    """Returns the names of settings that may differ between two starts of a run, since other things decide them."""
-    derived = {"world_size"}
-    if now.get("streaming"):
-        derived.add("ignore_data_skip")
-    else:
-        derived |= {*FILE_FIELDS}  # the pairs themselves are compared
-    tokens = now.get("tokens_per_update")
-    if tokens is not None:
-        derived.add("gradient_accumulation_steps")
-        defaults = [default_tokens_per_batch(tokens, settings.get("world_size", 1)) for settings in (before, now)]
-        if [before.get("tokens_per_batch"), now["tokens_per_batch"]] == defaults:
-            derived.add("tokens_per_batch")
-    return derived
 
 
 class FolderKeeper(TrainerCallback):

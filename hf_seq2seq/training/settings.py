@@ -1,6 +1,7 @@
-"""The settings of a run as a whole: what its three parts decide together.
+"""The settings of a run as a whole: what its three parts decide together, and what may change when it goes on.
 
-The command and `run_training` both call `resolve_settings`, so that they refuse and fill in the same.
+`parse_arguments` and `run_training` both call `resolve_settings`, so that the command and Python refuse and fill in
+the same. Settings that are resolved once more stay as they are.
 """
 
 from dataclasses import asdict
@@ -11,8 +12,28 @@ from transformers.trainer_utils import IntervalStrategy
 from hf_seq2seq.evaluation import chosen_metrics
 from hf_seq2seq.model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
 
-from .arguments import DataArguments, ModelArguments, Seq2SeqTransformerTrainingArguments
+from .arguments import (
+    FILE_FIELDS,
+    DataArguments,
+    ModelArguments,
+    Seq2SeqTransformerTrainingArguments,
+    default_tokens_per_batch,
+)
 from .schedule import FINE_TUNING_LEARNING_RATE, SCRATCH_LEARNING_RATE
+
+
+# Settings that may change when a run goes on, since no weight depends on them: where the run is, what it logs, where
+# it is published, what machine it runs on and how many checkpoints are kept.
+SETTINGS_WITHOUT_INFLUENCE = """
+output_dir resume_from_checkpoint do_train do_eval do_predict local_rank dry_run preprocessing_num_workers
+logging_strategy logging_steps logging_first_step logging_nan_inf_filter log_on_each_node log_level
+log_level_replica disable_tqdm report_to run_name project trackio_space_id trackio_bucket_id
+trackio_static_space_id include_num_input_tokens_seen skip_memory_metrics metrics
+push_to_hub hub_token hub_private_repo hub_model_id hub_strategy hub_always_push hub_revision
+use_cpu dataloader_num_workers dataloader_pin_memory dataloader_prefetch_factor dataloader_multiprocessing_context
+ddp_backend ddp_timeout ddp_bucket_cap_mb
+save_total_limit save_on_each_node enable_jit_checkpoint eval_accumulation_steps per_device_eval_batch_size
+""".split()  # noqa: SIM905
 
 
 class Settings(NamedTuple):
@@ -140,3 +161,26 @@ def _check_stream(training_args: Seq2SeqTransformerTrainingArguments) -> None:
             )
     if training_args.dry_run:
         raise ValueError("`dry_run` must be left out with `streaming`, since a stream does not tell its pairs.")
+
+
+def changeable_settings(before: dict[str, Any], now: dict[str, Any]) -> set[str]:
+    """Returns the names of settings that may differ between two starts of a run.
+
+    They are those without influence, and those that other things decide.
+
+    Args:
+        before: The settings of the first start, as `Settings.as_dict` returns them.
+        now: Those of the next one.
+    """
+    derived = {"world_size"}
+    if now.get("streaming"):
+        derived.add("ignore_data_skip")
+    else:
+        derived |= {*FILE_FIELDS}  # the pairs themselves are compared
+    tokens = now.get("tokens_per_update")
+    if tokens is not None:
+        derived.add("gradient_accumulation_steps")
+        defaults = [default_tokens_per_batch(tokens, settings.get("world_size", 1)) for settings in (before, now)]
+        if [before.get("tokens_per_batch"), now["tokens_per_batch"]] == defaults:
+            derived.add("tokens_per_batch")
+    return {*SETTINGS_WITHOUT_INFLUENCE, *derived}

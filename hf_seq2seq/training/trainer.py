@@ -15,7 +15,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, ProgressCallback
 from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, seed_worker
 
@@ -27,6 +27,7 @@ from hf_seq2seq.output_limits import EXTRA_TOKENS, OutputLimits, longest_output
 from hf_seq2seq.token_lookup import readable_texts
 
 from .arguments import Seq2SeqTransformerTrainingArguments
+from .batches import choose_batches
 from .checkpoints import checkpoint_folder, load_state, name_of_weight_without_number, writing_checkpoint
 from .generation_config import complete_generation_config
 from .progress import TokensProgressCallback
@@ -200,57 +201,34 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
     # Batches
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """Returns the batches of training; with `tokens_per_batch` they are batches by tokens."""
-        args = self.args
-        if args.tokens_per_batch is None:
-            loader = super().get_train_dataloader()
-        elif isinstance(self.train_dataset, IterableDataset):
-            return self._stream_by_tokens()
-        else:
-            loader = self._batches_by_tokens()
+        """Returns the batches of training, as `choose_batches` chooses them."""
+        batches = choose_batches(self.train_dataset, self.args)
+        if isinstance(batches, TokenBudgetStream):
+            return self._load_stream(batches)
+        loader = super().get_train_dataloader() if batches is None else self._load_batches(batches)
         self.remove_callback(EpochSetter)
         self.add_callback(EpochSetter(loader))
         return loader
 
-    def _batches_by_tokens(self) -> DataLoader[Any]:
-        num_ranks = self.accelerator.num_processes
-        # From the whole dataset: the columns of lengths are removed next, since the model does not take them.
-        sampler = TokenBudgetBatchSampler.from_dataset(
-            self.train_dataset, self._tokens_per_batch, seed=self._data_seed, num_ranks=num_ranks
-        )
+    def _load_batches(self, batches: TokenBudgetBatchSampler) -> DataLoader[Any]:
         loader: Any = DataLoader(
+            # The columns of lengths too, which the batches were made by: the model does not take them.
             self._remove_unused_columns(self.train_dataset, description="Training"),
-            batch_sampler=sampler,
+            batch_sampler=batches,
             **self._loader_options(),
         )
         loader = self.accelerator.prepare(loader)
-        if num_ranks > 1:
+        if batches.num_ranks > 1:
             # The sampler gives all ranks the same number of batches already. This is set on this loader only: set on
             # the accelerator, ranks would evaluate different numbers of batches and wait for each other for ever.
             loader.batch_sampler.even_batches = False
         return loader  # type: ignore[no-any-return]
 
-    def _stream_by_tokens(self) -> DataLoader[Any]:
-        """Returns the batches of a stream. It gives each process its own part, without accelerate's help."""
-        stream = TokenBudgetStream(
-            self.train_dataset,
-            self._tokens_per_batch,
-            seed=self._data_seed,
-            num_ranks=self.accelerator.num_processes,
-            rank=self.accelerator.process_index,
-        )
+    def _load_stream(self, stream: TokenBudgetStream) -> DataLoader[Any]:
+        """Returns the batches of a stream, which gives each process its own part, without accelerate's help."""
         if self.args.dataloader_num_workers:
             logger.warning("`dataloader_num_workers` is not used with a stream, which cannot be read in parts.")
         return DataLoader(stream, batch_size=None, collate_fn=self.data_collator)
-
-    @property
-    def _tokens_per_batch(self) -> int:
-        assert self.args.tokens_per_batch is not None
-        return self.args.tokens_per_batch
-
-    @property
-    def _data_seed(self) -> int:
-        return self.args.seed if self.args.data_seed is None else self.args.data_seed
 
     def _loader_options(self) -> dict[str, Any]:
         args = self.args
