@@ -25,7 +25,9 @@ from hf_seq2seq.training.averaging import average_checkpoints
 def folder(tmp_path: Path) -> Path:
     """A whole model with its tokenizer."""
     folder = tmp_path / "model"
-    tiny_model().save_pretrained(folder)
+    model = tiny_model()
+    model.generation_config.num_beams = 4
+    model.save_pretrained(folder)
     train_tokenizer(iter(["a b c"]), vocab_size=50, kind="char").save_pretrained(folder)
     return folder
 

@@ -15,6 +15,7 @@ from datasets import Dataset
 from sacrebleu.metrics.ter import TER
 from torch import nn
 from transformers import (
+    GenerationConfig,
     GenerationMixin,
     PreTrainedConfig,
     PreTrainedModel,
@@ -45,6 +46,8 @@ FUNCTIONS: dict[Any, dict[str, str]] = {
         "_get_logits_processor": "self, generation_config, input_ids_seq_length, encoder_input_ids, "
         "prefix_allowed_tokens_fn, logits_processor, device, model_kwargs, negative_prompt_ids, "
         "negative_prompt_attention_mask",
+        "_prefill": "self, input_ids, generation_config, model_kwargs, is_first_iteration",
+        "_prepare_generation_config": "self, generation_config, **kwargs",
     },
     Trainer: {
         "_finish_current_push": "self",
@@ -80,6 +83,7 @@ ATTRIBUTES: dict[Any, list[str]] = {
     Dataset: ["_fingerprint"],
     accelerate.hooks: ["_hf_hook"],
     huggingface_hub.utils: ["httpx"],  # the client that it was built on, httpx or httpx2
+    GenerationConfig: ["_get_default_generation_params"],
     nn.Module: [
         *("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks"),
         "_forward_pre_hooks_with_kwargs",

@@ -19,6 +19,7 @@ from hf_seq2seq.inspection.beams import BeamTree, beam_tree, draw_beam_tree
 from hf_seq2seq.inspection.figures import COLOURS, FORBIDDEN
 from hf_seq2seq.inspection.tokens import check_texts
 from hf_seq2seq.inspection.trace import Model, Trace, trace
+from hf_seq2seq.search_defaults import default_search
 from hf_seq2seq.token_lookup import encode_sources
 
 
@@ -75,13 +76,12 @@ class DemoTranslator:
     @property
     def default_beam_size(self) -> int:
         """The beam size of the model's settings, or the largest of the page if that is less."""
-        return min(self.model.generation_config.num_beams or 1, LARGEST_BEAM)
+        return min(int(default_search(self.model.generation_config)["num_beams"]), LARGEST_BEAM)
 
     @property
     def default_length_penalty(self) -> float:
         """The length penalty of the model's settings."""
-        penalty = self.model.generation_config.length_penalty
-        return 1.0 if penalty is None else float(penalty)
+        return float(default_search(self.model.generation_config)["length_penalty"])
 
     @property
     def longest_text(self) -> int:

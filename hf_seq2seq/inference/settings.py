@@ -8,6 +8,7 @@ from typing import Any, Literal, Self, TypedDict, get_args
 from transformers import GenerationConfig
 
 from hf_seq2seq.output_limits import banned_ids
+from hf_seq2seq.search_defaults import default_search
 
 
 OverLong = Literal["cut", "split", "skip"]
@@ -111,7 +112,7 @@ class DecodingSettings:
         scores: bool = False,
         attention: bool = False,
     ) -> Self:
-        """Returns options filled up with the model's own settings, and these with the defaults of `generate`.
+        """Returns options filled up with the model's own settings, and these as `default_search` fills them up.
 
         Args:
             options: What the user asks for.
@@ -133,15 +134,15 @@ class DecodingSettings:
             if name in given and not do_sample:
                 raise ValueError(f"`{name}` must be given together with `do_sample`, which is not set.")
         own: Any = generation_config
-        own_beam = own.num_beams or 1
+        usual = default_search(own)
         check_number("n_best", n_best)
-        check_number("beam_size", own_beam)
+        check_number("beam_size", usual["num_beams"])
         values = {
             "do_sample": do_sample,
             "n_best": n_best,
-            "beam_size": 1 if do_sample else max(own_beam, n_best),
-            "length_penalty": 1.0 if own.length_penalty is None else own.length_penalty,
-            "early_stopping": own.early_stopping or False,
+            "beam_size": 1 if do_sample else max(usual["num_beams"], n_best),
+            "length_penalty": usual["length_penalty"],
+            "early_stopping": usual["early_stopping"],
             "temperature": 1.0 if own.temperature is None else own.temperature,
             "top_k": 50 if own.top_k is None else own.top_k,
             "top_p": 1.0 if own.top_p is None else own.top_p,

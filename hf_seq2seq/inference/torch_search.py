@@ -1,5 +1,6 @@
 """Search for outputs, and score given ones, with a model in PyTorch."""
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
+from hf_seq2seq.model.generation_seq2seq_transformer import fill_special_tokens
 from hf_seq2seq.model.private_copy import private_copy
 from hf_seq2seq.output_limits import OutputLimits, end_ids, longest_output, up_to_end
 
@@ -28,8 +30,9 @@ class TorchSearch:
     @property
     def generation_config(self) -> GenerationConfig:
         """The model's own settings, which hold where an option is not given."""
-        config: GenerationConfig = self.model.generation_config
-        return config
+        settings: GenerationConfig = copy.copy(self.model.generation_config)
+        fill_special_tokens(settings, self.model.config)
+        return settings
 
     @property
     def vocab_size(self) -> int:

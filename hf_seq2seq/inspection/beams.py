@@ -9,6 +9,7 @@ from transformers import LogitsProcessor, PreTrainedTokenizerBase, StoppingCrite
 
 from hf_seq2seq.inference import SearchOptions
 from hf_seq2seq.output_limits import end_ids, up_to_end
+from hf_seq2seq.search_defaults import default_search
 
 from .decoding import run_search
 from .figures import Lettering, new_figure
@@ -130,7 +131,8 @@ def beam_tree(
         ValueError: If the text is blank, or an option is out of range.
     """
     check_texts("text", [text])
-    beam_size = model.generation_config.num_beams or 1 if beam_size is None else beam_size
+    usual = default_search(model.generation_config)
+    beam_size = usual["num_beams"] if beam_size is None else beam_size
     if beam_size < 2:
         raise ValueError(
             f"`beam_size` must be at least 2 for a tree, but is {beam_size} instead. For greedy search look "
@@ -138,7 +140,7 @@ def beam_tree(
         )
     options: SearchOptions = {"beam_size": beam_size, "n_best": beam_size}
     if length_penalty is None:
-        length_penalty = float(model.generation_config.length_penalty or 0.0)
+        length_penalty = float(usual["length_penalty"])
     options["length_penalty"] = length_penalty
     ends = set(end_ids(model.generation_config))
     running, finished = _RunningBeams(), _FinishedBeams(beam_size, ends)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from hf_seq2seq.atomic_writing import new_folder
+from hf_seq2seq.model.generation_seq2seq_transformer import without_unused_settings
 from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 from hf_seq2seq.output_limits import end_ids
 from hf_seq2seq.token_lookup import vocabulary
@@ -115,7 +116,7 @@ def to_ctranslate2(
         )
     with new_folder(folder) as unfinished:
         tokenizer.save_pretrained(unfinished)
-        model.generation_config.save_pretrained(unfinished)
+        without_unused_settings(model.generation_config).save_pretrained(unfinished)
         _Converter(model, tokenizer).convert_into(unfinished, quantization)
 
 

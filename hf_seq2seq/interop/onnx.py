@@ -20,6 +20,7 @@ from torch.export import Dim
 from transformers import DynamicCache, EncoderDecoderCache, PreTrainedTokenizerBase
 
 from hf_seq2seq.atomic_writing import new_folder
+from hf_seq2seq.model.generation_seq2seq_transformer import without_unused_settings
 from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 
 from .checks import check_model
@@ -73,7 +74,7 @@ def to_onnx(
         plain.set_attn_implementation("sdpa")
         plain.config.dtype = "float32"
         plain.config.save_pretrained(unfinished)
-        model.generation_config.save_pretrained(unfinished)
+        without_unused_settings(model.generation_config).save_pretrained(unfinished)
         tokenizer.save_pretrained(unfinished)
         with torch.inference_mode(), _quiet():
             _export_graphs(plain, unfinished)

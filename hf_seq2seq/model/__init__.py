@@ -7,6 +7,7 @@ Importing this room registers its classes with transformers' Auto classes.
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 
 from .configuration_seq2seq_transformer import Seq2SeqTransformerConfig
+from .generation_seq2seq_transformer import PAPER_SEARCH
 from .modeling_seq2seq_transformer import (
     Seq2SeqTransformerForConditionalGeneration,
     Seq2SeqTransformerModel,
@@ -19,6 +20,7 @@ AutoModel.register(Seq2SeqTransformerConfig, Seq2SeqTransformerModel)
 AutoModelForSeq2SeqLM.register(Seq2SeqTransformerConfig, Seq2SeqTransformerForConditionalGeneration)
 
 __all__ = [
+    "PAPER_SEARCH",
     "Seq2SeqTransformerConfig",
     "Seq2SeqTransformerForConditionalGeneration",
     "Seq2SeqTransformerModel",

@@ -8,6 +8,7 @@ Shapes: a search has one row for each beam of each sentence, those of one senten
 """
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -25,28 +26,115 @@ from .configuration_seq2seq_transformer import Seq2SeqTransformerConfig
 
 logger = logging.get_logger(__name__)
 
+# The search of Vaswani et al. (2017), section 6.1, as options of `generate()`. With `early_stopping=True` a sentence
+# would be done with its fourth finished hypothesis, and a sure model's three poor ones are often shorter than the good
+# one, so that they finish first and one of them wins.
+PAPER_SEARCH: dict[str, Any] = {"num_beams": 4, "length_penalty": 0.6, "early_stopping": False}
+
 
 def generation_defaults(config: Seq2SeqTransformerConfig) -> dict[str, Any]:
-    """Returns what a new model's `generation_config` says: beam 4 and length penalty 0.6 (section 6.1), and a limit.
+    """Returns what a new model's `generation_config` says: the tokens that are never written, and a limit.
 
     The limit of 256 tokens counts the start token. The last token of an output is never an input of the decoder, so a
-    learned table of N positions allows N tokens after the start token. `early_stopping` is False: with True a sentence
-    is done with its fourth finished hypothesis, and a sure model's three poor ones are often shorter than the good
-    one, so that they finish first and one of them wins.
+    learned table of N positions allows N tokens after the start token. The search is left open, which for `generate()`
+    means greedy search, as for other new models of transformers.
     """
     is_learned = config.position_embedding_type == "learned"
     eos_ids = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
     return {
-        "num_beams": 4,
-        "length_penalty": 0.6,
-        "early_stopping": False,
         "max_length": min(256, config.max_position_embeddings + 1) if is_learned else 256,
-        "suppress_tokens": sorted({config.pad_token_id, config.decoder_start_token_id} - {None, *eos_ids}),
+        "suppress_tokens": sorted({config.pad_token_id, config.decoder_start_token_id} - {None, *eos_ids}) or None,
     }
+
+
+class Seq2SeqTransformerGenerationConfig(GenerationConfig):
+    """Settings that leave the search open for as long as nobody chooses one.
+
+    transformers' trainer writes the defaults of all settings into a model's own when it evaluates: then the file would
+    say that greedy search was chosen.
+    """
+
+    @staticmethod
+    def _get_default_generation_params() -> dict[str, Any]:
+        defaults = GenerationConfig._get_default_generation_params()
+        return {name: value for name, value in defaults.items() if name not in PAPER_SEARCH}
+
+
+def fill_special_tokens(settings: GenerationConfig, config: Seq2SeqTransformerConfig) -> None:
+    """Gives settings without a start token, as `GenerationConfig(num_beams=1)` makes them, the special tokens."""
+    if settings.decoder_start_token_id is None:
+        for name in ("decoder_start_token_id", "bos_token_id", "eos_token_id", "pad_token_id"):
+            if getattr(settings, name) is None:
+                setattr(settings, name, getattr(config, name))
+
+
+def without_unused_settings(settings: GenerationConfig) -> GenerationConfig:
+    """Returns a copy without what greedy search does not read: transformers warns of it, and refuses to save it."""
+    copied = copy.deepcopy(settings)
+    if copied.num_beams == 1:
+        copied.length_penalty = copied.early_stopping = None
+    return copied
 
 
 class Seq2SeqTransformerGenerationMixin(GenerationMixin):
     """`generate()` for a model with an encoder, a decoder and an output projection."""
+
+    config: Seq2SeqTransformerConfig
+    generation_config: GenerationConfig
+
+    def adjust_generation_fn(self, *args: Any, **kwargs: Any) -> None:
+        """Reads the settings of a folder as transformers does, which makes them of the base class."""
+        stock: Any = super()
+        stock.adjust_generation_fn(*args, **kwargs)
+        self.generation_config.__class__ = Seq2SeqTransformerGenerationConfig
+
+    def _prepare_generation_config(
+        self, generation_config: GenerationConfig | None, **kwargs: Any
+    ) -> tuple[GenerationConfig, dict[str, Any]]:
+        """Completes the settings of a call as transformers does, without warnings that nobody's wish has caused.
+
+        What the model's own settings lack is filled in, and a limit of theirs gives way to a call's `max_new_tokens`.
+        """
+        own = without_unused_settings(self.generation_config)
+        fill_special_tokens(own, self.config)
+        model: Any = SimpleNamespace(config=self.config, generation_config=own)
+        is_limited = kwargs.get("max_length", getattr(generation_config, "max_length", None)) is not None
+        settings, model_kwargs = GenerationMixin._prepare_generation_config(model, generation_config, **kwargs)
+        settings.update(**GenerationConfig._get_default_generation_params(), defaults_only=True)
+        if settings.max_new_tokens is not None and not is_limited:
+            settings.max_length = None
+        return settings, model_kwargs
+
+    def _prefill(
+        self,
+        input_ids: torch.Tensor,
+        generation_config: GenerationConfig,
+        model_kwargs: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """Computes the first step: the tokens that a cache of an earlier call does not hold.
+
+        Raises:
+            ValueError: If the search has beams, each of which would need a cache of its own, or the target does not
+                begin with the tokens of the cache.
+        """
+        cache = model_kwargs.get("cache")
+        length = 0 if cache is None else int(cache.get_seq_length())
+        if length and (generation_config.num_beams or 1) > 1:
+            raise ValueError(
+                f"`num_beams` must be 1 to go on from a cache, but is {generation_config.num_beams} instead. Leave "
+                "`cache` out: `decoder_input_ids` are then computed again."
+            )
+        if length >= input_ids.shape[1]:
+            raise ValueError(
+                f"`decoder_input_ids` must be all tokens so far, more than the {length} that the cache holds, but are "
+                f"{input_ids.shape[1]} with the start token. Pass what `generate` returned, and what is to follow it."
+            )
+        if length and model_kwargs.get("decoder_attention_mask") is None:  # by which transformers knows what is new
+            model_kwargs = model_kwargs | {"decoder_attention_mask": torch.ones_like(input_ids)}
+        stock: Any = super()
+        return stock._prefill(input_ids, generation_config, model_kwargs, *args, **kwargs)
 
     def _expand_inputs_for_generation(
         self, expand_size: int = 1, is_encoder_decoder: bool = False, input_ids: Any = None, **model_kwargs: Any
@@ -123,7 +211,7 @@ class Seq2SeqTransformerGenerationMixin(GenerationMixin):
             return processors
         return LogitsProcessorList(
             _SuppressTokensInPlace(processor.suppress_tokens)
-            if type(processor) is SuppressTokensLogitsProcessor
+            if type(processor) is SuppressTokensLogitsProcessor and len(processor.suppress_tokens)
             else processor
             for processor in processors
         )

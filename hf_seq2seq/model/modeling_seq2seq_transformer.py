@@ -33,7 +33,11 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_seq2seq_transformer import Seq2SeqTransformerConfig
 from .dropout_seq2seq_transformer import dropout
-from .generation_seq2seq_transformer import Seq2SeqTransformerGenerationMixin, generation_defaults
+from .generation_seq2seq_transformer import (
+    Seq2SeqTransformerGenerationConfig,
+    Seq2SeqTransformerGenerationMixin,
+    generation_defaults,
+)
 from .loss_seq2seq_transformer import check_labels, summed_loss
 from .publishing_seq2seq_transformer import Seq2SeqTransformerPublishing
 from .vocabulary_seq2seq_transformer import Seq2SeqTransformerVocabulary
@@ -381,6 +385,12 @@ class _Seq2SeqTransformerStack(Seq2SeqTransformerPreTrainedModel):
                 f"{'neither is' if input_ids is None else 'both are'}. Pass `input_ids` or `inputs_embeds` for the "
                 "source, and `decoder_input_ids`, `decoder_inputs_embeds` or `labels` for the target."
             )
+        given: Any = inputs_embeds if input_ids is None else input_ids
+        if 0 in given.shape:
+            raise ValueError(
+                f"A batch must have at least one row and one token, but that of the {type(self).__name__} has the "
+                f"shape {tuple(given.shape)}. Leave empty batches out."
+            )
         if input_ids is not None:
             try:
                 inputs_embeds = self.embed_tokens(input_ids)
@@ -646,6 +656,7 @@ class Seq2SeqTransformerForConditionalGeneration(
 ):
     """The Transformer with its output projection, its loss and `generate()`: Vaswani et al. (2017), figure 1."""
 
+    generation_config_class = Seq2SeqTransformerGenerationConfig
     _tp_plan = {"lm_head": "colwise_gather_output"}  # noqa: RUF012
 
     def __init__(self, config: Seq2SeqTransformerConfig) -> None:

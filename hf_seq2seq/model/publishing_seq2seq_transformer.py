@@ -15,6 +15,8 @@ from typing import Any, ClassVar
 from huggingface_hub import ModelCard, file_exists
 from transformers.modeling_utils import PreTrainedModel
 
+from .generation_seq2seq_transformer import without_unused_settings
+
 
 # Where the Auto classes find the code in a folder that carries it. `register_for_auto_class` would name one of them.
 _AUTO_MAP = {
@@ -75,11 +77,16 @@ class Seq2SeqTransformerPublishing(PreTrainedModel):
             )
         settings = vars(self.config)
         before = settings.pop("auto_map", None)
+        generation_config = getattr(self, "generation_config", None)  # of models that generate
         if carries_code:
             settings["auto_map"] = dict(_AUTO_MAP)
         try:
+            if generation_config is not None:
+                self.generation_config = without_unused_settings(generation_config)
             super().save_pretrained(save_directory, is_main_process, state_dict, push_to_hub, *args, **kwargs)
         finally:
+            if generation_config is not None:
+                self.generation_config = generation_config
             settings.pop("auto_map", None)
             if before is not None:
                 settings["auto_map"] = before

@@ -6,6 +6,7 @@ from transformers import PreTrainedTokenizerBase, set_seed
 
 from hf_seq2seq.loading import load_model
 from hf_seq2seq.model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
+from hf_seq2seq.model.generation_seq2seq_transformer import PAPER_SEARCH
 from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 from hf_seq2seq.output_limits import banned_ids
 from hf_seq2seq.token_lookup import Side, unknown_id, vocabulary
@@ -22,7 +23,7 @@ def prepare_model(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Mod
     """Returns the model that a run begins with, in float32.
 
     Its config fits the tokenizer, and its generation settings allow outputs of `max_length` tokens, none of which is
-    the unknown one: a text would not show it.
+    the unknown one: a text would not show it. Those of a new model ask for the paper's search.
 
     Args:
         settings: The settings of the run.
@@ -49,6 +50,7 @@ def prepare_model(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Mod
         config = new_config(model_args, tokenizer, use_cache=use_cache)
         set_seed(settings.training.seed)
         model = Model(config)
+        model.generation_config.update(**PAPER_SEARCH)
     _check_vocabulary(model, tokenizer)
     model.generation_config.max_length = _longest_output(model, settings.data.max_length)
     model.generation_config.suppress_tokens = banned_ids(model.generation_config, unknown_id(tokenizer, "target"))

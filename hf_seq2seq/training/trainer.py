@@ -24,6 +24,7 @@ from hf_seq2seq.data.collator import Seq2SeqCollator
 from hf_seq2seq.data.lengths import side_lengths
 from hf_seq2seq.evaluation import decode
 from hf_seq2seq.output_limits import EXTRA_TOKENS, OutputLimits, longest_output
+from hf_seq2seq.search_defaults import default_search
 from hf_seq2seq.token_lookup import readable_texts
 
 from .arguments import Seq2SeqTransformerTrainingArguments
@@ -300,13 +301,19 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
         return super().predict(test_dataset, ignore_keys, metric_key_prefix, **gen_kwargs)
 
     def translate(self, dataset: Any, metric_key_prefix: str = "test") -> PredictionOutput:
-        """Returns translations of a dataset and its loss, whatever the arguments say of evaluations in training."""
+        """Returns translations of a dataset and its loss, whatever the arguments say of evaluations in training.
+
+        The search is `generation_num_beams`', the model's own, or where neither chooses one, the paper's.
+        """
         before = self.args, self.compute_metrics
         self.args, self.compute_metrics = copy.copy(self.args), None
         self.args.predict_with_generate = self.args.eval_do_concat_batches = True
         self.args.prediction_loss_only = self.args.batch_eval_metrics = False
+        settings: Any = self.model.generation_config
+        is_chosen = settings.num_beams is not None or self.args.generation_num_beams is not None
+        search = {} if is_chosen else default_search(settings)
         try:
-            return self.predict(dataset, metric_key_prefix=metric_key_prefix)
+            return self.predict(dataset, metric_key_prefix=metric_key_prefix, **search)
         finally:
             self.args, self.compute_metrics = before
 

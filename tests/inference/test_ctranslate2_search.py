@@ -16,7 +16,7 @@ from hf_seq2seq.interop import to_ctranslate2
 def translators(letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> tuple[Translator, Translator]:
     """The same model in PyTorch and in CTranslate2, which bans tokens before the softmax."""
     model = letters_model(end_bias=5.0, decoder_layers=2)
-    model.generation_config.update(early_stopping=True, renormalize_logits=True)
+    model.generation_config.update(num_beams=4, length_penalty=0.6, early_stopping=True, renormalize_logits=True)
     to_ctranslate2(model, letter_tokenizer, tmp_path / "exported")
     return Translator(model, letter_tokenizer), Translator.from_pretrained(
         tmp_path / "exported", backend="ctranslate2"

@@ -1,4 +1,6 @@
-"""Options are filled up with the model's own settings, and these with the defaults of `generate`."""
+"""Options are filled up with the model's own settings, and these with the paper's search or generate's defaults."""
+
+from typing import Any
 
 import pytest
 from transformers import GenerationConfig
@@ -17,9 +19,25 @@ def test_an_option_that_is_none_is_left_out(options: SearchOptions) -> None:
     assert settings.early_stopping is True
 
 
-def test_what_neither_an_option_nor_the_model_says_is_what_generate_takes() -> None:
+@pytest.mark.parametrize(
+    ("own", "search"),
+    [
+        ({}, (4, 0.6, False)),
+        ({"length_penalty": 1.5}, (4, 1.5, False)),
+        ({"num_beams": 1}, (1, 0.6, False)),
+        ({"num_beams": 3}, (3, 1.0, False)),
+        ({"num_beams": 3, "length_penalty": 0.0, "early_stopping": "never"}, (3, 0.0, "never")),
+    ],
+    ids=str,
+)
+def test_settings_that_choose_no_search_get_the_paper_s(own: dict[str, Any], search: tuple[Any, ...]) -> None:
+    settings = DecodingSettings.resolve({}, GenerationConfig(**own))
+    assert (settings.beam_size, settings.length_penalty, settings.early_stopping) == search
+
+
+def test_what_neither_an_option_nor_the_model_says_of_sampling_is_what_generate_takes() -> None:
     settings = DecodingSettings.resolve({"do_sample": True}, GenerationConfig())
-    assert (settings.beam_size, settings.length_penalty, settings.early_stopping) == (1, 1.0, False)
+    assert settings.beam_size == 1
     assert (settings.temperature, settings.top_k, settings.top_p) == (1.0, 50, 1.0)
 
 

@@ -12,13 +12,13 @@ from reference.tiny_models import random_sentences, tiny_model
 from transformers import PreTrainedTokenizerFast
 
 import hf_seq2seq
-from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration, Translator, output_limits
+from hf_seq2seq import PAPER_SEARCH, Seq2SeqTransformerForConditionalGeneration, Translator, output_limits
 
 
 START, END, UNKNOWN = 1, 2, 3
 NUM_LETTERS_TOKENS = 30  # of the fixture `letter_tokenizer`
 
-GREEDY: dict[str, Any] = {"num_beams": 1, "early_stopping": False, "length_penalty": 1.0}
+GREEDY: dict[str, Any] = {"num_beams": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -46,9 +46,11 @@ def random_texts(*lengths: int) -> list[str]:
 
 
 def generated_alone(translator: Translator, text: str, **settings: Any) -> str:
-    """What `generate` makes of one text, with its limit as the only one."""
+    """What `generate` makes of one text, with its limit as the only one and by default with the paper's search."""
     inputs = translator.tokenizer(text, return_tensors="pt")
     limit = inputs["input_ids"].shape[1] + output_limits.EXTRA_TOKENS
+    if translator.model.generation_config.num_beams is None and settings != GREEDY:
+        settings = PAPER_SEARCH | settings
     tokens = translator.model.generate(**inputs, max_length=1 + limit, **settings)[0, 1:].tolist()
     tokens = tokens[: tokens.index(END)] if END in tokens else tokens
     return str(translator.tokenizer.decode(tokens, skip_special_tokens=True))
@@ -159,7 +161,7 @@ def test_beam_search_in_a_batch_of_unequal_limits_equals_that_of_each_text_alone
     num_at_limit = 0
     for seed in range(3):
         translator = Translator(letters_model(end_bias=1.0 + seed / 2, seed=seed), letter_tokenizer)
-        translator.model.generation_config.early_stopping = early_stopping
+        translator.model.generation_config.update(**PAPER_SEARCH | {"early_stopping": early_stopping})
         translations = translator(texts)
         assert translations == [generated_alone(translator, text) for text in texts]
         num_at_limit += sum(len(text.split()) == limit for text, limit in zip(translations, limits, strict=True))
@@ -373,7 +375,7 @@ def test_options_are_those_of_the_search_and_the_models_own_by_default(
     options: Any, settings: dict[str, Any], letter_tokenizer: PreTrainedTokenizerFast
 ) -> None:
     translator = Translator(letters_model(), letter_tokenizer)
-    translator.model.generation_config.num_beams = 5
+    translator.model.generation_config.update(num_beams=5, length_penalty=0.6)
     texts = random_texts(1, 3, 5, 8, 12)
     assert translator(texts, **options) == [generated_alone(translator, text, **settings) for text in texts]
 

@@ -204,7 +204,9 @@ def test_vocabularies_are_the_tokenizer_s_in_the_order_of_ids(kind: Any, tmp_pat
 
 
 def test_config_names_what_a_translator_needs(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
-    to_ctranslate2(lively_model(), tokenizer, tmp_path / "ct2")
+    model = lively_model()
+    model.generation_config.update(num_beams=4, length_penalty=0.6)
+    to_ctranslate2(model, tokenizer, tmp_path / "ct2")
     config = json.loads((tmp_path / "ct2" / "config.json").read_text())
     assert config["decoder_start_token"] == config["bos_token"] == "<s>"
     assert (config["eos_token"], config["pad_token"], config["unk_token"]) == ("</s>", "<pad>", "<unk>")

@@ -227,7 +227,7 @@ def test_the_folder_is_whole_without_the_model_s(
     changed = {"dtype": None, "_name_or_path": ""}
     assert config.to_dict() | changed == exported[0].config.to_dict() | changed
     assert json.loads((folder / "config.json").read_text())["dtype"] == "float32"
-    assert GenerationConfig.from_pretrained(folder).num_beams == 4
+    assert GenerationConfig.from_pretrained(folder).max_length == 256
     assert AutoTokenizer.from_pretrained(folder)("a b") == letter_tokenizer("a b")
 
 

@@ -1,6 +1,8 @@
 """`generate()` finds what plain search over the model's probabilities finds, in every mode and with every cache."""
 
 import functools
+import logging
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,17 +13,17 @@ import torch
 from reference.brute_force_search import EarlyStopping, Hypothesis, Tokens, beam_search, exhaustive_search
 from reference.tiny_models import pad, random_sentences, tiny_model
 from torch import Tensor
-from transformers import AutoModelForSeq2SeqLM, LogitsProcessor, LogitsProcessorList
+from transformers import AutoModelForSeq2SeqLM, GenerationConfig, LogitsProcessor, LogitsProcessorList
 from transformers.generation.streamers import BaseStreamer
 
 import hf_seq2seq  # noqa: F401  (registers the model with the Auto classes)
-from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration
+from hf_seq2seq import PAPER_SEARCH, Seq2SeqTransformerForConditionalGeneration
 
 
 PAD, START, END = 0, 1, 2
 SOURCES = random_sentences((7, 2, 5), seed=1)
-GREEDY: dict[str, Any] = {"num_beams": 1, "early_stopping": False, "length_penalty": 1.0, "max_new_tokens": 12}
-BEAM: dict[str, Any] = {"num_beams": 4, "max_new_tokens": 10}
+GREEDY: dict[str, Any] = {"num_beams": 1, "max_new_tokens": 12}
+BEAM: dict[str, Any] = PAPER_SEARCH | {"max_new_tokens": 10}
 both_caches = pytest.mark.parametrize("cache_implementation", ["dynamic", "static"])
 
 
@@ -441,16 +443,16 @@ def test_the_start_token_survives_saving_and_the_auto_class(tmp_path: Path) -> N
 def test_without_a_start_token_the_error_says_what_is_missing() -> None:
     """https://github.com/huggingface/transformers/issues/7063."""
     model = ending_model()
-    model.generation_config.decoder_start_token_id = None
-    model.generation_config.bos_token_id = None
+    for settings in (model.config, model.generation_config):
+        settings.decoder_start_token_id = settings.bos_token_id = None
     with pytest.raises(ValueError, match="`decoder_start_token_id` or `bos_token_id` has to be defined"):
         model.generate(**inputs_of())
 
 
-def test_default_settings_are_the_papers_and_survive_saving(tmp_path: Path) -> None:
+def test_default_settings_leave_the_search_open_as_those_of_stock_models_do_and_survive_saving(tmp_path: Path) -> None:
     ending_model().save_pretrained(tmp_path)
     settings = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).generation_config
-    assert (settings.num_beams, settings.length_penalty, settings.early_stopping) == (4, 0.6, False)
+    assert {getattr(settings, name) for name in PAPER_SEARCH} == {None}
     assert settings.max_length == 256
     assert settings.suppress_tokens == [PAD, START]
 
@@ -459,6 +461,111 @@ def test_a_model_that_never_ends_a_sentence_writes_up_to_the_default_limit() -> 
     """https://github.com/huggingface/transformers/issues/16664: the library's own default stops at 20 tokens."""
     generated = endless(ending_model()).generate(**inputs_of(SOURCES[:1]))
     assert generated.shape == (1, 256)
+
+
+def test_greedy_search_can_be_chosen_for_a_model_of_beams_and_be_saved(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """https://github.com/huggingface/transformers/issues/29665."""
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    model = ending_model()
+    model.generation_config.update(**PAPER_SEARCH)
+    model.generation_config.num_beams = 1
+    expected = model.generate(**inputs_of(), **GREEDY)
+    model.save_pretrained(tmp_path)
+    assert model.generation_config.length_penalty == 0.6
+    reloaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    assert reloaded.generation_config.num_beams == 1
+    assert reloaded.generate(**inputs_of(), max_new_tokens=12).equal(expected)
+    assert not caplog.records
+
+
+def test_the_papers_search_is_one_word_away() -> None:
+    model = ending_model()
+    chosen = model.generate(**inputs_of(), **PAPER_SEARCH)
+    assert chosen.equal(model.generate(**inputs_of(), num_beams=4, length_penalty=0.6))
+    assert not chosen.equal(model.generate(**inputs_of()))
+
+
+@pytest.mark.parametrize("mode", [GREEDY, BEAM], ids=["greedy", "beam"])
+@pytest.mark.parametrize("is_own", [False, True])
+def test_a_limit_of_new_tokens_stands_beside_the_default_limit_without_a_warning(
+    mode: dict[str, Any], is_own: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """https://github.com/huggingface/transformers/pull/25030."""
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    model = endless(ending_model())
+    options = dict(mode)
+    if is_own:
+        model.generation_config.max_new_tokens = options.pop("max_new_tokens")
+    assert model.generate(**inputs_of(), **options).shape[1] == 1 + mode["max_new_tokens"]
+    assert not caplog.records
+    model.generate(**inputs_of(), **mode, max_length=9)  # two wishes
+    assert "`max_new_tokens` will take precedence" in caplog.text
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+def test_settings_of_a_user_get_the_models_special_tokens(is_own: bool) -> None:
+    """https://github.com/huggingface/transformers/issues/8218."""
+    model = ending_model()
+    given: dict[str, Any] = {}
+    settings = GenerationConfig(**GREEDY)
+    if is_own:
+        expected = model.generate(**inputs_of(), **GREEDY, suppress_tokens=None)
+        model.generation_config = settings
+    else:
+        expected = model.generate(**inputs_of(), **GREEDY)
+        given["generation_config"] = settings
+    assert model.generate(**inputs_of(), **given).equal(expected)
+    assert settings.decoder_start_token_id is None  # it is the user's
+
+
+def test_a_start_token_that_ends_and_pads_too_is_not_banned() -> None:
+    model = tiny_model(pad_token_id=END, bos_token_id=END, eos_token_id=END, decoder_start_token_id=END)
+    for mode in (GREEDY, BEAM):
+        assert model.generate(**inputs_of(), **mode)[:, 0].tolist() == [END] * 3
+        assert model.generate(**inputs_of(), **mode, suppress_tokens=[])[:, 0].tolist() == [END] * 3
+
+
+@pytest.mark.parametrize("shape", [(1, 0), (0, 5), (0, 0)])
+def test_an_empty_batch_is_one_line(shape: tuple[int, int]) -> None:
+    ids = torch.zeros(shape, dtype=torch.long)
+    model = ending_model()
+    message = (
+        "A batch must have at least one row and one token, but that of the Seq2SeqTransformerEncoder has the shape"
+    )
+    for mode in (GREEDY, BEAM):
+        with pytest.raises(ValueError, match=f"^{message} {re.escape(str(shape))}"):
+            model.generate(ids, **mode)
+    with pytest.raises(ValueError, match="Leave empty batches out"):
+        model(ids, labels=ids)
+
+
+@pytest.mark.parametrize("length", [5, 12])
+@both_caches
+def test_decoding_goes_on_from_a_returned_cache(length: int, cache_implementation: str) -> None:
+    model = endless(ending_model())
+    model.generation_config.max_length = 21
+    whole = model.generate(**inputs_of())
+    options = {"cache_implementation": cache_implementation, "return_dict_in_generate": True}
+    stop = [lambda ids, scores: torch.full((len(ids),), ids.shape[1] == length)]
+    first = model.generate(**inputs_of(), **options, stopping_criteria=stop)
+    assert first.sequences.shape[1] == length
+    going_on = model.generate(**inputs_of(), decoder_input_ids=first.sequences, cache=first.cache)
+    assert going_on.equal(whole)
+
+
+def test_going_on_from_a_cache_is_refused_where_it_would_go_wrong() -> None:
+    model = endless(ending_model())
+    first = model.generate(**inputs_of(), **GREEDY, return_dict_in_generate=True)
+    options: dict[str, Any] = {**inputs_of(), "max_new_tokens": 5, "cache": first.cache}
+    message = "`decoder_input_ids` must be all tokens so far, more than the 12 that the cache holds, but are"
+    with pytest.raises(ValueError, match=f"{message} 2"):
+        model.generate(decoder_input_ids=first.sequences[:, -1:], **options)
+    with pytest.raises(ValueError, match=f"{message} 1"):
+        model.generate(**options)
+    with pytest.raises(ValueError, match="`num_beams` must be 1 to go on from a cache, but is 3 instead"):
+        model.generate(decoder_input_ids=first.sequences, num_beams=3, **options)
 
 
 def test_pad_and_start_never_come_even_where_they_are_likeliest() -> None:
@@ -509,11 +616,19 @@ def test_the_default_limit_survives_the_stock_trainers_evaluation(tmp_path: Path
     assert saved.generation_config.max_length == 256
 
 
+def test_the_stock_trainers_evaluation_leaves_the_search_open(tmp_path: Path) -> None:
+    """It writes all defaults into the model's settings, so that greedy search would seem to be chosen."""
+    saved, _ = trainer_evaluation(tmp_path, generation_max_length=5)
+    assert saved.generation_config.num_beams is None
+    saved.generation_config.update(**saved.generation_config._get_default_generation_params(), defaults_only=True)
+    assert saved.generation_config.num_beams is None
+
+
 def test_the_stock_trainers_own_limit_is_obeyed_and_not_saved(tmp_path: Path) -> None:
     """https://github.com/huggingface/transformers/issues/13424."""
     saved, lengths = trainer_evaluation(tmp_path, generation_max_length=30, generation_num_beams=2)
     assert lengths == [30] * 4
-    assert (saved.generation_config.max_length, saved.generation_config.num_beams) == (256, 4)
+    assert (saved.generation_config.max_length, saved.generation_config.num_beams) == (256, None)
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])

@@ -263,7 +263,7 @@ def test_decoding_settings_are_in_the_generation_config_alone(
 ) -> None:
     """https://github.com/huggingface/transformers/issues/28793 and https://github.com/huggingface/transformers/pull/32659."""
     model = tiny_model()
-    model.generation_config.num_beams = 5
+    model.generation_config.update(num_beams=5, length_penalty=0.6, early_stopping=False)
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     model.save_pretrained(tmp_path)
     assert caplog.records == []

@@ -22,7 +22,7 @@ from transformers import (
     TrainerCallback,
 )
 
-from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration
+from hf_seq2seq import PAPER_SEARCH, Seq2SeqTransformerForConditionalGeneration
 from hf_seq2seq.data.collator import Seq2SeqCollator
 from hf_seq2seq.evaluation import decode, generation_metrics
 from hf_seq2seq.tokenization import train_tokenizer
@@ -188,6 +188,7 @@ def test_evaluation_by_generation_goes_beyond_20_tokens_and_leaves_the_defaults(
     model = tiny_model(lm_head_bias=True)
     with torch.no_grad():
         model.lm_head.bias[2] = -1e4  # no output ever ends by itself
+    model.generation_config.update(**PAPER_SEARCH)
     before = model.generation_config.to_dict()
     trainer = make_trainer(
         model,
@@ -599,7 +600,10 @@ def test_translate_needs_no_setting_of_the_arguments_and_leaves_them(
     assert (vars(trainer.args), trainer.compute_metrics) == before
     assert found.metrics["x_loss"] == pytest.approx(trainer.evaluate()["eval_loss"])
     assert "x_bleu" not in found.metrics
-    asked = make_trainer(tiny_model(), dataset, tokenizer, tmp_path, predict_with_generate=True)
+    asked: Any = make_trainer(tiny_model(), dataset, tokenizer, tmp_path, predict_with_generate=True)
+    greedy = decode(tokenizer, asked.predict(dataset).predictions)
+    assert decode(tokenizer, found.predictions) != greedy  # the search that nobody has chosen is the paper's
+    asked.model.generation_config.update(**PAPER_SEARCH)
     assert decode(tokenizer, found.predictions) == decode(tokenizer, asked.predict(dataset).predictions)
 
 
