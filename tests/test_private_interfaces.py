@@ -10,6 +10,7 @@ from typing import Any
 import accelerate.hooks
 import huggingface_hub.utils
 import pytest
+import torch
 from ctranslate2.converters import Converter
 from datasets import Dataset
 from sacrebleu.metrics.ter import TER
@@ -84,6 +85,8 @@ ATTRIBUTES: dict[Any, list[str]] = {
     accelerate.hooks: ["_hf_hook"],
     huggingface_hub.utils: ["httpx"],  # the client that it was built on, httpx or httpx2
     GenerationConfig: ["_get_default_generation_params"],
+    torch: ["_C"],
+    torch._C: ["_are_functorch_transforms_active"],
     nn.Module: [
         *("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks"),
         "_forward_pre_hooks_with_kwargs",
@@ -95,6 +98,9 @@ def names_in(owner: Any) -> set[str]:
     """Returns the names that a class or module has, and those that its file reads or sets on `self` or a model."""
     text = Path(inspect.getfile(owner)).read_text(encoding="utf-8")
     return {*dir(owner), *re.findall(r"\b(?:self|cls|model|module|generation_config)\.(_[a-zA-Z]\w*)", text)}
+    file = Path(inspect.getfile(owner))
+    text = file.read_text(encoding="utf-8") if file.suffix == ".py" else ""
+    return {*dir(owner), *re.findall(r"\b(?:self|cls|model|module)\.(_[a-zA-Z]\w*)", text)}
 
 
 @pytest.mark.parametrize(("owner", "name"), [(owner, name) for owner, found in FUNCTIONS.items() for name in found])

@@ -16,11 +16,13 @@ def dropout(states: torch.Tensor, p: float, training: bool) -> torch.Tensor:
     536 (3 + 3 layers of width 128, 2,000 tokens, 64 pairs of 16 tokens).
 
     Args:
-        states: Any shape. On other devices, and where the code is compiled, torch's own dropout is used.
+        states: Any shape. On other devices, and where the code is compiled or transformed by torch.func, torch's own
+            dropout is used.
         p: The rate.
         training: Whether anything is dropped.
     """
     is_plain = type(states) is torch.Tensor and states.device.type == "cpu" and not torch.compiler.is_compiling()
+    is_plain = is_plain and not torch._C._are_functorch_transforms_active()  # which give each row its own numbers
     num_dropped = round(p * 2**16)  # of 2^16 equally likely numbers
     if not training or not is_plain or not 0 < num_dropped < 2**16:
         return nn.functional.dropout(states, p=p, training=training)

@@ -7,11 +7,11 @@ chunk of positions at a time. This file travels with published checkpoints.
 Shapes: B batch, T target length, D d_model, V vocabulary, N target positions that have a label.
 """
 
+import math
 from typing import Any
 
 import torch
 from torch import nn
-from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 
@@ -22,24 +22,29 @@ LOSS_CHUNK = 256
 _HALF_SCALE = 64.0
 
 
-def check_labels(labels: torch.Tensor, vocab_size: int, r_drop_alpha: float) -> None:
+def check_labels(labels: torch.Tensor, vocab_size: int, smoothing: float, r_drop_alpha: float) -> None:
     """Checks that labels can be learned from; looks at their values only on a CPU, since a GPU would be waited for.
 
     Args:
         labels: Target token ids, shape (B, T); -100 where none is to be predicted.
         vocab_size: The target vocabulary's size.
+        smoothing: The share of the target distribution that is spread over the vocabulary.
         r_drop_alpha: The weight of R-Drop's term; 0 without it.
 
     Raises:
-        ValueError: If a label is no target token's id, **or** with R-Drop, if the number of rows is odd or the labels
-            of two copies differ.
+        ValueError: If a number is out of range, a label is no target token's id, **or** with R-Drop, if the number of
+            rows is odd or the labels of two copies differ.
     """
+    if not 0 <= smoothing <= 1:
+        raise ValueError(f"`smoothing` must be from 0 to 1, but is {smoothing} instead.")
+    if not 0 <= r_drop_alpha < math.inf:
+        raise ValueError(f"`r_drop_alpha` must be at least 0 and finite, but is {r_drop_alpha} instead.")
     if r_drop_alpha and len(labels) % 2:
         raise ValueError(
             f"The number of rows must be even with `r_drop_alpha` ({r_drop_alpha}), but is {len(labels)} instead. "
             "Repeat every tensor of the batch with `tensor.repeat_interleave(2, dim=0)`."
         )
-    if labels.device.type != "cpu" or torch.compiler.is_compiling():
+    if labels.device.type != "cpu" or torch.compiler.is_compiling() or _is_transformed():
         return
     is_foreign = (labels >= vocab_size) | ((labels < 0) & (labels != -100))
     if is_foreign.any():
@@ -72,6 +77,8 @@ def summed_loss(
         label_smoothing: The share eps_ls of the target distribution that is spread over the vocabulary.
         r_drop_alpha: The weight alpha of R-Drop's term. Where it is not 0, rows 2i and 2i + 1 are copies of one pair.
     """
+    if logits is None and _has_gradients_for_each_row(head):
+        logits = head(hidden_states)
     if r_drop_alpha:  # the two copies of a position side by side: (B, T, ...) -> (B / 2, T, 2, ...)
         hidden_states, labels = (x.unflatten(0, (-1, 2)).transpose(1, 2) for x in (hidden_states, labels))
         logits = None if logits is None else logits.unflatten(0, (-1, 2)).transpose(1, 2)
@@ -96,6 +103,19 @@ def summed_loss(
         for chunk, chunk_targets in zip(states.split(chunk_size), targets.split(chunk_size), strict=True)
     ]
     return torch.stack(chunk_losses).sum()
+
+
+def _is_transformed() -> bool:
+    """Returns whether a function transform of torch.func is at work, under which values cannot be looked at."""
+    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+
+
+def _has_gradients_for_each_row(head: nn.Module) -> bool:
+    """Returns whether chunks of positions would hide from which row a gradient comes, or stop a torch.func transform.
+
+    Opacus, whose hooks give each parameter a gradient for each row, names it `grad_sample`.
+    """
+    return _is_transformed() or hasattr(getattr(head, "weight", None), "grad_sample")
 
 
 def _is_plain(head: nn.Module) -> bool:
@@ -184,9 +204,17 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         return loss
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_loss: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Scales the gradients formed in the forward pass."""
+        """Scales the gradients formed in the forward pass.
+
+        Raises:
+            RuntimeError: If these are to be differentiated again (`create_graph=True`): they are constants here.
+        """
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "`return_logits` must be True for second derivatives of the loss in training mode, but is not. Call "
+                "the model with `return_logits=True`."
+            )
         grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
         hidden_dtype, weight_dtype = ctx.input_dtypes
         return (

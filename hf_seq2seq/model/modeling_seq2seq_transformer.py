@@ -9,6 +9,8 @@ Shapes: B batch, S source length, T target length, L either length, D d_model, H
 V vocabulary. A 2-D mask of shape (B, L) holds 1 for a token and 0 for padding; `None` means that all are tokens.
 """
 
+import difflib
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Unpack
@@ -563,6 +565,12 @@ class Seq2SeqTransformerDecoder(_Seq2SeqTransformerStack):
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden_states, cache=cache)
 
 
+# Keywords that a forward pass takes without naming them: of transformers, of its earlier versions, and of PEFT.
+_KEYWORDS_OF_OTHERS = frozenset(TransformersKwargs.__optional_keys__) | {
+    *("adapter_names", "cache_position", "cross_attn_head_mask", "decoder_head_mask", "head_mask", "logits_to_keep"),
+    *("return_dict", "special_tokens_mask", "task_ids", "token_type_ids"),
+}
+
 _ENCODER_OUTPUTS = ("last_hidden_state", "hidden_states", "attentions")
 
 
@@ -676,6 +684,17 @@ class Seq2SeqTransformerForConditionalGeneration(
         self.generation_config.update(**generation_defaults(config))
         self.post_init()
 
+    def _check_keywords(self, keywords: Mapping[str, Any]) -> None:
+        """Raises TypeError for a keyword that `forward` would swallow, such as a wrong name of one that it knows."""
+        for name in keywords:
+            if name not in _KEYWORDS_OF_OTHERS:
+                known = [*inspect.signature(type(self).forward).parameters][1:-1]
+                near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+                raise TypeError(
+                    f"`{name}` must be a keyword of the model's `forward`, but is none. The nearest one is "
+                    f"`{near[0]}`."
+                )
+
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Shifts labels (B, T) right by one, start token first, with padding in place of -100."""
         if self.config.decoder_start_token_id is None:
@@ -731,18 +750,20 @@ class Seq2SeqTransformerForConditionalGeneration(
         num_items_in_batch: The number that the summed loss is divided by, for gradient accumulation and several
             devices; by default the number of labels that are not -100, in both copies of a pair with R-Drop.
         return_logits: Whether logits are returned beside a loss. By default they are in evaluation mode, and not in
-            training mode, which then never holds all of them at once.
+            training mode, which then never holds all of them at once. Second derivatives of the loss need them.
 
         Returns:
             The loss (0 where there is nothing to predict), logits of shape (B, T, V) or `None`, the cache and states.
 
         Raises:
-            ValueError: As the model without a head does, **or** if the number of rows is odd with R-Drop, **or**, on a
-                CPU alone, since a GPU would have to be waited for, if a label is no target token's id or the labels of
-                two copies differ.
+            TypeError: If a keyword is unknown.
+            ValueError: As the model without a head does, **or** if `smoothing` or `r_drop_alpha` is out of range, or the
+                number of rows is odd with R-Drop, **or**, on a CPU alone, since a GPU would have to be waited for, if a
+                label is no target token's id or the labels of two copies differ.
         """
+        self._check_keywords(kwargs)
         if labels is not None:
-            check_labels(labels, self.config.decoder_vocab_size or self.config.vocab_size, r_drop_alpha)
+            check_labels(labels, self.config.decoder_vocab_size or self.config.vocab_size, smoothing, r_drop_alpha)
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)

@@ -9,6 +9,7 @@ from reference.tiny_models import pad, random_sentences, tiny_model
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.trainer_pt_utils import LabelSmoother
+from transformers.utils.generic import TransformersKwargs
 
 from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration
 from hf_seq2seq.model import loss_seq2seq_transformer
@@ -571,3 +572,115 @@ def test_the_smoothed_loss_is_the_stock_trainers() -> None:
     labels = inputs.pop("labels")
     outputs = model(**inputs, decoder_input_ids=model.prepare_decoder_input_ids_from_labels(labels))
     assert_same(LabelSmoother(0.1)(outputs, labels), ours)
+
+
+# Gradients of gradients, and of single rows
+
+
+def test_second_derivatives_are_exact_with_logits_and_refused_without() -> None:
+    """The gradients that training mode forms in its forward pass would count as constants."""
+    model = tiny_model().train()
+    weight = model.model.decoder.layers[1].fc1.weight
+
+    def second_derivative(loss: Tensor) -> Tensor:
+        (gradient,) = torch.autograd.grad(loss, weight, create_graph=True)
+        return torch.autograd.grad(gradient.square().sum(), weight)[0]
+
+    expected = second_derivative(plain_loss(model, batch(), smoothing=0.1))
+    actual = second_derivative(model(**batch(), smoothing=0.1, return_logits=True).loss)
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-4)
+    with pytest.raises(RuntimeError, match="`return_logits` must be True for second derivatives of the loss"):
+        second_derivative(model(**batch(), smoothing=0.1).loss)
+
+
+def gradients_of_each_row(model: Model, inputs: dict[str, Tensor]) -> Gradients:
+    rows = [{name: value[row : row + 1] for name, value in inputs.items()} for row in range(3)]
+    found = [gradients(model, plain_loss(model, row, smoothing=0.1)) for row in rows]
+    return {name: torch.stack([each[name] for each in found]) for name in found[0]}
+
+
+@every_layout
+def test_torch_func_gives_the_gradients_of_each_row(layout: dict[str, Any]) -> None:
+    model = tiny_model(attention="eager", **layout).train()
+    weights = dict(model.named_parameters())
+
+    def loss(weights: Gradients, row: dict[str, Tensor]) -> Tensor:
+        inputs = {name: value[None] for name, value in row.items()}
+        output: Any = torch.func.functional_call(model, weights, (), inputs | {"smoothing": 0.1})
+        return output.loss  # type: ignore[no-any-return]
+
+    inputs = {name: value for name, value in batch().items() if name != "attention_mask"}  # transformers looks into it
+    expected = gradients_of_each_row(model, inputs)
+    first = torch.func.grad(loss)(weights, {name: value[0] for name, value in inputs.items()})
+    of_each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(weights, inputs)
+    for name, gradient in expected.items():
+        torch.testing.assert_close(first[name], gradient[0], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(of_each[name], gradient, atol=1e-5, rtol=1e-4)
+
+
+def test_dropout_under_vmap_is_as_random_as_asked_for() -> None:
+    model = tiny_model(attention="eager", dropout=0.3).train()
+    row = {name: value[:1] for name, value in batch().items()}
+
+    def loss(_: Tensor) -> Tensor:
+        return model(**row).loss  # type: ignore[no-any-return]
+
+    for randomness, num_losses in (("different", 3), ("same", 1)):
+        losses = torch.func.vmap(loss, randomness=randomness)(torch.zeros(3))
+        assert len(set(losses.tolist())) == num_losses
+
+
+def test_hooks_that_collect_gradients_of_rows_see_whole_batches_at_the_output_projection() -> None:
+    """Opacus' GradSampleModule, which names them `grad_sample`, found none for `lm_head.weight`."""
+    model = tiny_model(tie_word_embeddings=False).train()
+    expected = gradients_of_each_row(model, batch())["lm_head.weight"]
+    counts = (batch()["labels"] != -100).sum(dim=1)
+    seen: list[Tensor] = []
+    head: Any = model.lm_head
+    head.weight.grad_sample = None
+
+    def remember(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+        seen.append(inputs[0].detach())
+
+    def collect(module: nn.Module, grad_input: Any, grad_output: tuple[Tensor]) -> None:
+        head.weight.grad_sample = torch.einsum("btv,btd->bvd", grad_output[0], seen[-1])
+
+    head.register_forward_hook(remember)
+    head.register_full_backward_hook(collect)
+    model(**batch(), smoothing=0.1, num_items_in_batch=1).loss.backward()
+    torch.testing.assert_close(head.weight.grad_sample / counts[:, None, None], expected, atol=1e-5, rtol=1e-4)
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"smoothing": 1.5}, "`smoothing` must be from 0 to 1, but is 1.5 instead"),
+        ({"smoothing": -0.1}, "`smoothing` must be from 0 to 1, but is -0.1 instead"),
+        ({"smoothing": float("nan")}, "`smoothing` must be from 0 to 1, but is nan instead"),
+        ({"r_drop_alpha": float("nan")}, "`r_drop_alpha` must be at least 0 and finite, but is nan instead"),
+        ({"r_drop_alpha": float("inf")}, "`r_drop_alpha` must be at least 0 and finite, but is inf instead"),
+    ],
+    ids=str,
+)
+def test_a_number_out_of_range_is_an_error(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        tiny_model()(**batch(), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("label_smoothing", "smoothing"), ("decoder_inputs_ids", "decoder_input_ids"), ("alpha", "r_drop_alpha")],
+)
+def test_an_unknown_keyword_is_an_error_that_names_the_nearest_one(name: str, near: str) -> None:
+    with pytest.raises(TypeError, match=f"`{name}` must be a keyword .* but is none. The nearest one is `{near}`"):
+        tiny_model()(**batch(), **{name: 0.1})
+
+
+def test_the_keywords_of_other_libraries_pass() -> None:
+    expected = tiny_model()(**batch()).loss
+    for name in (*TransformersKwargs.__annotations__, "task_ids", "adapter_names", "cache_position", "return_dict"):
+        value = True if name == "return_dict" else None
+        assert tiny_model()(**batch(), **{name: value}).loss.equal(expected), name
