@@ -96,7 +96,8 @@ ATTRIBUTES: dict[Any, list[str]] = {
 
 def names_in(owner: Any) -> set[str]:
     """Returns the names that a class or module has, and those that its file reads or sets on `self` or a model."""
-    text = Path(inspect.getfile(owner)).read_text(encoding="utf-8")
+    file = Path(inspect.getfile(owner))
+    text = file.read_text(encoding="utf-8") if file.suffix == ".py" else ""
     return {*dir(owner), *re.findall(r"\b(?:self|cls|model|module|generation_config)\.(_[a-zA-Z]\w*)", text)}
     file = Path(inspect.getfile(owner))
     text = file.read_text(encoding="utf-8") if file.suffix == ".py" else ""

@@ -584,7 +584,9 @@ def test_second_derivatives_are_exact_with_logits_and_refused_without() -> None:
 
     def second_derivative(loss: Tensor) -> Tensor:
         (gradient,) = torch.autograd.grad(loss, weight, create_graph=True)
-        return torch.autograd.grad(gradient.square().sum(), weight)[0]
+        (second,) = torch.autograd.grad(gradient.square().sum(), weight)
+        assert isinstance(second, Tensor)
+        return second
 
     expected = second_derivative(plain_loss(model, batch(), smoothing=0.1))
     actual = second_derivative(model(**batch(), smoothing=0.1, return_logits=True).loss)
