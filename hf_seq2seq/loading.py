@@ -277,6 +277,12 @@ def _read_config_fields(path_or_repo: PathLike, revision: str | None) -> dict[st
     return {name: value for name, value in fields.items() if name not in _FIELDS_THAT_NAME_CODE}
 
 
+def _file_of(path_or_repo: PathLike, name: str, revision: str | None) -> str | None:
+    """Returns the path of a file of a folder or repository, downloaded where need be, or None if there is none."""
+    options: Any = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
+    return cached_file(path_or_repo, name, **options)
+
+
 def _check_weights(path_or_repo: PathLike, revision: str | None) -> None:
     """Downloads the weights, if they are on the Hub, and checks that they are safetensors and the model's own.
 
@@ -288,9 +294,8 @@ def _check_weights(path_or_repo: PathLike, revision: str | None) -> None:
         OSError: If there are no weights in safetensors files.
         ValueError: If there is an adapter, or the table of contents is damaged or names other files.
     """
-    options: Any = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
     try:
-        one, index, adapter = (cached_file(path_or_repo, name, **options) for name in (*_WEIGHTS_FILES, _ADAPTER_FILE))
+        one, index, adapter = (_file_of(path_or_repo, name, revision) for name in (*_WEIGHTS_FILES, _ADAPTER_FILE))
     except OSError as error:
         raise not_found(path_or_repo, "model", error, revision) from error
     if adapter is not None:
@@ -327,9 +332,7 @@ def _check_generation_config(path_or_repo: PathLike, revision: str | None, vocab
     transformers would silently replace a damaged one, and fail with any error where a value is of the wrong kind.
     """
     try:
-        file = cached_file(
-            path_or_repo, "generation_config.json", revision=revision, _raise_exceptions_for_missing_entries=False
-        )
+        file = _file_of(path_or_repo, "generation_config.json", revision)
     except OSError:
         return  # transformers looks for it next, and does without it
     if file is not None:

@@ -274,7 +274,7 @@ def test_where_learned_positions_end_a_text_is_cut_with_a_warning_and_its_output
 
 def test_a_model_that_does_not_say_what_outputs_start_from_is_named(letter_tokenizer: PreTrainedTokenizerFast) -> None:
     model = letters_model()
-    model.generation_config.decoder_start_token_id = None
+    model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id = None
     with pytest.raises(ValueError, match="`decoder_start_token_id` must be the id of the token that outputs"):
         Translator(model, letter_tokenizer)("a b")
 
