@@ -2,7 +2,9 @@
 
 A fact that is not known is left out. The architecture is compared with the models of Vaswani et al. (2017).
 
-A new fact is a field of `CardFacts` and, to be read on the card, a line of `_MODEL_LINES` or `_TRAINING_LINES`.
+A new fact is a field of `CardFacts` and, to be read on the card, a line of `_MODEL_LINES` or `_TRAINING_LINES`. A
+field of a type that no other field has also needs the type's words in `_RULES`. A fact that is more than a line of a
+list needs its place in the template.
 """
 
 import difflib

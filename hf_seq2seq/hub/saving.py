@@ -1,4 +1,7 @@
-"""Saves a model as it is published: its files, the code that loads them, and a model card."""
+"""Saves a model as it is published: its files, the code that loads them, and a model card.
+
+`save_pretrained` itself, which `save_for_hub` calls, is in model/publishing_seq2seq_transformer.py.
+"""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,8 @@
-"""How outputs are searched for: the options of a user, and the settings that a search follows."""
+"""How outputs are searched for: the options of a user, and the settings that a search follows.
+
+An option that is not given is the model's own (`generation_config`). What holds where that leaves the search open is
+in search_defaults.py, and what a new model's says in `generation_defaults` of model/generation_seq2seq_transformer.py.
+"""
 
 import math
 from dataclasses import dataclass

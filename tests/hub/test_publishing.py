@@ -9,6 +9,7 @@ import pytest
 import torch
 from datasets import Dataset
 from hub.fresh_process import run_python
+from huggingface_hub import ModelCard
 from reference.tiny_models import tiny_model
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -156,6 +157,12 @@ def test_one_line_makes_the_stock_trainer_carry_the_code(
     card = (tmp_path / "out" / "README.md").read_text()
     assert "1 updates (1.00 epochs)" in card
     assert 'from_pretrained("me/letters", trust_remote_code=True)' in card
+    trainer.create_model_card(
+        "de", "mit", tags="letters", dataset_tags=["me/pairs"], dataset="Pairs", tasks="text2text"
+    )
+    data = ModelCard.load(tmp_path / "out" / "README.md").data.to_dict()
+    assert (data["language"], data["license"], data["pipeline_tag"]) == ("de", "mit", "text2text-generation")
+    assert (data["datasets"], data["tags"][-1]) == (["me/pairs"], "letters")
 
 
 def test_saving_takes_what_the_base_class_takes(model: Any, tmp_path: Path) -> None:

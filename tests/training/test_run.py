@@ -459,7 +459,7 @@ def test_early_stopping_is_remembered_by_a_run_killed_before_its_results(setting
     def run_with(scores: list[float]) -> dict[str, Any]:
         remaining = iter(scores)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("hf_seq2seq.training.run.generation_metrics", lambda _: lambda _: {"chrf": next(remaining)})
+            patch.setattr("hf_seq2seq.training.run.generation_metrics", lambda *_: lambda _: {"chrf": next(remaining)})
             stopping = {"early_stopping_patience": 1, "metric_for_best_model": "chrf", "logging_steps": 1}
             return run(settings, tmp_path / "out", save_steps=1, eval_steps=1, **stopping)
 
@@ -479,7 +479,7 @@ def test_sorted_training_batches_leave_the_validation_pairs_in_order(settings: S
         "train_sampling_strategy": "group_by_length",
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hf_seq2seq.training.final_evaluation.score", lambda *texts: {"texts": texts})
+        patch.setattr("hf_seq2seq.training.final_evaluation.score", lambda *given: {"texts": given[:2]})
         hypotheses, references = run(settings, tmp_path / "out", **options, max_steps=1)["texts"]
     sources, targets = (Path(settings[f"validation_{side}"]).read_text().splitlines() for side in ("source", "target"))
     assert list(references) == targets
