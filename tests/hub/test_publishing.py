@@ -158,7 +158,7 @@ def test_one_line_makes_the_stock_trainer_carry_the_code(
     assert "1 updates (1.00 epochs)" in card
     assert 'from_pretrained("me/letters", trust_remote_code=True)' in card
     trainer.create_model_card(
-        "de", "mit", tags="letters", dataset_tags=["me/pairs"], dataset="Pairs", tasks="text2text"
+        "de", "mit", tags="letters", dataset_tags=["me/pairs"], dataset="Pairs", tasks="text2text-generation"
     )
     data = ModelCard.load(tmp_path / "out" / "README.md").data.to_dict()
     assert (data["language"], data["license"], data["pipeline_tag"]) == ("de", "mit", "text2text-generation")
