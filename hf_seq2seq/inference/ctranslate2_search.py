@@ -1,8 +1,10 @@
 """Search for outputs, and score given ones, with a model that was exported to CTranslate2."""
 
+import ctypes
 import json
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 from transformers import GenerationConfig
 
 from hf_seq2seq.generation_settings import check_generation_settings, read_generation_settings
+from hf_seq2seq.loading import check_stays_inside
 from hf_seq2seq.output_limits import longest_output
 
 from .segment import Ids, Output, Segment
@@ -24,7 +27,8 @@ _PATIENCE: dict[bool | str, float] = {True: 1.0, False: 2.0, "never": 2.0}
 class CTranslate2Search:
     """Does with CTranslate2 what `TorchSearch` does with PyTorch.
 
-    Its log-probabilities are those of the tokens that may be written: banned ones, such as the padding, have none.
+    Its log-probabilities are those of the tokens that may be written: banned ones, such as the padding, have none. In
+    another process, which it was pickled or forked to, it loads the model again.
 
     Args:
         folder: What `hf-seq2seq export ctranslate2` wrote.
@@ -44,28 +48,14 @@ class CTranslate2Search:
         device: str | torch.device | None = None,
         dtype: str | torch.dtype | None = None,
     ) -> None:
-        try:
-            import ctranslate2
-        except ImportError as error:
-            raise ImportError(
-                "The backend ctranslate2 is not installed. Run `pip install 'hf-seq2seq[export]'`."
-            ) from error
         if not (Path(folder) / "model.bin").is_file():
             raise FileNotFoundError(
                 f"`{folder}` must be a folder with the model.bin of CTranslate2, but has none. Make one with "
                 "`hf-seq2seq export ctranslate2`."
             )
-        name, _, index = str(device or "auto").partition(":")
-        try:
-            self.model: Any = ctranslate2.Translator(
-                str(folder),
-                device=name,
-                device_index=int(index or 0),
-                compute_type="default" if dtype is None else str(dtype).removeprefix("torch."),
-                intra_threads=torch.get_num_threads(),
-            )
-        except RuntimeError as error:  # of a damaged file, and of a device that is not there
-            raise ValueError(f"CTranslate2 cannot load `{folder}` on device {name!r} ({error}).") from error
+        check_stays_inside(folder)
+        self._folder, self._device, self._dtype = Path(folder).resolve(), device, dtype
+        self._engine, self._process = self._load_engine(), os.getpid()
         config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
         vocabularies = [
             json.loads(path.read_text(encoding="utf-8")) for path in sorted(Path(folder).glob("*_vocabulary.json"))
@@ -85,6 +75,37 @@ class CTranslate2Search:
         self._has_unknown = config.get("unk_token", self._end) != self._end  # the exporter names some token
         self._source_tokens, self._target_tokens = vocabularies[0], vocabularies[-1]  # or both the shared one
         self._target_ids = {token: index for index, token in enumerate(self._target_tokens)}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), device=self._device, dtype=self._dtype), (self._folder,)
+
+    def _load_engine(self) -> Any:
+        try:
+            import ctranslate2
+        except ImportError as error:
+            raise ImportError(
+                "The backend ctranslate2 is not installed. Run `pip install 'hf-seq2seq[export]'`."
+            ) from error
+        name, _, index = str(self._device or "auto").partition(":")
+        try:
+            return ctranslate2.Translator(
+                str(self._folder),
+                device=name,
+                device_index=int(index or 0),
+                compute_type="default" if self._dtype is None else str(self._dtype).removeprefix("torch."),
+                intra_threads=torch.get_num_threads(),
+            )
+        except RuntimeError as error:  # of a damaged file, and of a device that is not there
+            raise ValueError(f"CTranslate2 cannot load `{self._folder}` on device {name!r} ({error}).") from error
+
+    @property
+    def model(self) -> Any:
+        """CTranslate2's translator. A forked process gets one of its own, since threads do not survive a fork."""
+        if self._process != os.getpid():
+            # The one of the parent is never freed, since it would wait for its threads.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._engine))
+            self._engine, self._process = self._load_engine(), os.getpid()
+        return self._engine
 
     @property
     def vocab_size(self) -> int:

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,12 +21,18 @@ from .settings import DecodingSettings
 class TorchSearch:
     """Runs `generate` on batches of segments.
 
+    A forked process computes with one thread: PyTorch would wait in it, for ever, for the threads of its parent.
+
     Args:
         model: A sequence-to-sequence model; it is put in evaluation mode.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model: Any = model.eval()
+        self._process = os.getpid()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.model,)
 
     @property
     def generation_config(self) -> GenerationConfig:
@@ -58,6 +65,7 @@ class TorchSearch:
             For each segment its `n_best` outputs, the best first: without the start token, and with the end token
             unless the greatest length was reached, which is each segment's own.
         """
+        self._settle_after_fork()
         config, device = self.model.config, self.model.device
         input_ids, mask = pad_rows([segment.ids for segment in segments], config.pad_token_id, device)
         start = self.generation_config.decoder_start_token_id
@@ -96,6 +104,7 @@ class TorchSearch:
             outputs: Token ids of an output of each, none of them empty.
             with_attention: Whether the attention to the source is returned too.
         """
+        self._settle_after_fork()
         device = self.model.device
         input_ids, mask = pad_rows(sources, self.model.config.pad_token_id, device)
         labels, _ = pad_rows(outputs, -100, device)
@@ -122,6 +131,11 @@ class TorchSearch:
             )
             for row, ids in enumerate(outputs)
         ]
+
+    def _settle_after_fork(self) -> None:
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            torch.set_num_threads(1)
 
 
 def generate_arguments(settings: DecodingSettings) -> dict[str, Any]:

@@ -39,6 +39,9 @@ class Translator:
     with a warning. One of more than 1,024 tokens is cut with a warning, unless the options `max_source_tokens` and
     `over_long` say otherwise. So is one that is longer than the table of a model with learned positions.
 
+    A translator can be pickled and copied, so it can go to worker processes; forked ones can use it too. There the
+    backend ctranslate2 loads the model from its folder again, and torch computes with one thread in a forked process.
+
     Args:
         model: A sequence-to-sequence model, which is put in evaluation mode, or the search of another backend.
         tokenizer: The tokenizer it was trained with.
@@ -46,16 +49,23 @@ class Translator:
             the device can use, and need more memory.
 
     Raises:
+        TypeError: If a folder's name is given in place of a model, or there is no tokenizer.
         ValueError: If `batch_tokens` is not positive.
     """
 
     def __init__(
         self,
         model: "PreTrainedModel | TorchSearch",
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: PreTrainedTokenizerBase | None = None,
         *,
         batch_tokens: int = 1024,
     ) -> None:
+        if model is None or tokenizer is None or isinstance(model, str | os.PathLike):
+            folder = "FOLDER" if isinstance(model, torch.nn.Module) or model is None else model
+            raise TypeError(
+                "`Translator` must be given a model and its tokenizer, but one of them is missing. Load both from a "
+                f"folder, or from the Hub, with `Translator.from_pretrained({str(folder)!r})`."
+            )
         check_number("batch_tokens", batch_tokens)
         self._searcher: Any = TorchSearch(model) if isinstance(model, torch.nn.Module) else model
         self.tokenizer: Any = tokenizer

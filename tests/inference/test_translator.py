@@ -61,6 +61,22 @@ def translator(letter_tokenizer: PreTrainedTokenizerFast) -> Translator:
     return Translator(letters_model(), letter_tokenizer)
 
 
+@pytest.mark.parametrize(
+    ("model", "folder"), [("out/", "out/"), (Path("out"), "out"), (None, "FOLDER")], ids=["text", "path", "nothing"]
+)
+def test_what_is_no_model_names_the_way_to_load_one(
+    model: Any, folder: str, letter_tokenizer: PreTrainedTokenizerFast
+) -> None:
+    for more in ((), (None,), (letter_tokenizer,)):
+        with pytest.raises(TypeError, match=rf"must be given a model .*`Translator\.from_pretrained\('{folder}'\)`"):
+            Translator(model, *more)
+
+
+def test_a_model_without_its_tokenizer_names_the_way_to_load_both() -> None:
+    with pytest.raises(TypeError, match=r"`Translator\.from_pretrained\('FOLDER'\)`"):
+        Translator(letters_model())
+
+
 def spy_on_batches(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
     """The attention mask of every batch that is generated from now on."""
     masks: list[torch.Tensor] = []
