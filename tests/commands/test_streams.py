@@ -1,14 +1,16 @@
-"""What a verb writes can be read whenever it stops."""
+"""What a verb writes can be read whenever it stops, and what it reads is answered as soon as it can be."""
 
 import gzip
+import os
 import random
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from hf_seq2seq.commands.streams import open_output, write_lines
+from hf_seq2seq.commands.streams import InputLines, open_output, write_lines
 from hf_seq2seq.data import read_lines
 
 
@@ -37,3 +39,23 @@ def test_a_disk_that_becomes_full_keeps_whole_lines(
     with pytest.raises(OSError, match=r"No space is left for `.*a\.txt.*`\. The lines before are kept"):
         write()
     assert list(read_lines(path)) == kept
+
+
+def test_a_whole_line_is_waited_for_though_the_start_of_the_next_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """https://github.com/marian-nmt/marian-dev/issues/274."""
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as standard_input:
+        monkeypatch.setattr(sys, "stdin", standard_input)
+        lines = InputLines(None)
+        os.write(writer, b"one\ntw")
+        assert next(iter(lines)) == "one"
+        assert lines.is_waited_for()
+        os.write(writer, b"o\nthree\n" + b"4" * 20_000)
+        assert next(iter(lines)) == "two"
+        assert not lines.is_waited_for()
+        assert next(iter(lines)) == "three"
+        assert lines.is_waited_for()
+        os.close(writer)
+        assert not lines.is_waited_for()  # the last line is whole now
+        assert next(iter(lines)) == "4" * 20_000
+        assert next(iter(lines), None) is None

@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import select
 import subprocess
 import sys
 import threading
@@ -444,22 +443,6 @@ def test_translations_appear_while_the_input_is_still_open_in_utf8_whatever_the_
 
 
 @pytest.mark.slow
-def test_a_whole_line_is_answered_though_the_start_of_the_next_has_come(
-    model_folder: Path, translations: list[str]
-) -> None:
-    """https://github.com/marian-nmt/marian-dev/issues/274."""
-    with start(model_folder) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(f"{LINES[0]}\n{LINES[2][:1]}".encode())
-        process.stdin.flush()
-        assert select.select([process.stdout], [], [], 60)[0]
-        assert process.stdout.readline() == f"{translations[0]}\n".encode()
-        process.stdin.write(LINES[2][1:].encode())
-        process.stdin.close()
-        assert process.stdout.read() == f"{translations[2]}\n".encode()
-
-
 def test_head_closing_the_pipe_is_no_error(model_folder: Path, translations: list[str], tmp_path: Path) -> None:
     (tmp_path / "new.en").write_text(TEXT * 20, encoding="utf-8")
     with start(model_folder, "--input", tmp_path / "new.en") as process:

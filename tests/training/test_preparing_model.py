@@ -33,3 +33,8 @@ def test_targets_longer_than_a_loaded_model_s_positions_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=r"`max_length` must be at most `max_position_embeddings` \(8\) .* but is 9"):
         prepare(tmp_path, letter_tokenizer, max_length=9)
+
+
+def test_a_run_s_model_does_not_write_unknown_words(tmp_path: Path, letter_tokenizer: PreTrainedTokenizerFast) -> None:
+    model = prepare(tmp_path, letter_tokenizer, max_length=8)
+    assert model.generation_config.suppress_tokens == [0, 1, letter_tokenizer.unk_token_id]
