@@ -81,15 +81,28 @@ def load_model(
     """
     _check_place(path_or_repo, revision)
     fields = _read_config_fields(path_or_repo, revision) | config_overrides
-    loaded: Any
     try:
         config = Seq2SeqTransformerConfig.from_dict(fields)
     except StrictDataclassError as error:
         raise ValueError(f"The config of `{path_or_repo}` must be valid, but is not: {error.__cause__}") from error
     _check_weights(path_or_repo, revision)
     _check_generation_config(path_or_repo, revision, config.decoder_vocab_size or config.vocab_size)
+    model, report = _load_weights(path_or_repo, config, dtype, revision)
+    unmatched = sorted(report["missing_keys"] | report["unexpected_keys"])
+    if unmatched:
+        raise ValueError(
+            f"The weights of `{path_or_repo}` must be those that its config.json describes, but {len(unmatched)} are "
+            f"missing or left over, `{unmatched[0]}` among them. Use the config.json that was saved with them."
+        )
+    return model  # type: ignore[no-any-return]
+
+
+def _load_weights(
+    path_or_repo: PathLike, config: Seq2SeqTransformerConfig, dtype: str | torch.dtype | None, revision: str | None
+) -> Any:
+    """Returns the model, and transformers' report of the weights that are missing or left over."""
     try:
-        loaded = Seq2SeqTransformerForConditionalGeneration.from_pretrained(
+        return Seq2SeqTransformerForConditionalGeneration.from_pretrained(
             path_or_repo,
             config=config,
             dtype=dtype or "auto",
@@ -110,14 +123,6 @@ def load_model(
             f"The weights of `{path_or_repo}` must have the sizes that its config.json says, but some differ. Use the "
             "config.json that was saved with them."
         ) from error
-    model, report = loaded
-    unmatched = sorted(report["missing_keys"] | report["unexpected_keys"])
-    if unmatched:
-        raise ValueError(
-            f"The weights of `{path_or_repo}` must be those that its config.json describes, but {len(unmatched)} are "
-            f"missing or left over, `{unmatched[0]}` among them. Use the config.json that was saved with them."
-        )
-    return model  # type: ignore[no-any-return]
 
 
 def load_tokenizer(path_or_repo: PathLike, *, revision: str | None = None) -> PreTrainedTokenizerBase:

@@ -12,6 +12,6 @@ scripts/install.sh dev
 # Tiny models are fastest on one thread.
 export HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
 # The whole suite is split over two processes. For a few tests, starting a second one costs more than it saves.
-# Work is stolen at the end alone, so that a file's tests share what its fixtures make.
+# Work is stolen only at the end, so that a file's tests share what its fixtures make.
 [ $# -gt 0 ] || set -- --numprocesses 2 --dist worksteal
 exec .venv/bin/python -m pytest "$@"

@@ -90,6 +90,11 @@ def tokenize_pairs(
         new_fingerprint=_cache_key(dataset, tokenizer),
         desc="Tokenizing",
     )
+    return _fit_length(tokenized, max_length, over_long, num_proc)
+
+
+def _fit_length(tokenized: Dataset, max_length: int, over_long: str, num_proc: int | None) -> Dataset:
+    """Drops or truncates pairs that are too long, as `over_long` says, and logs their number."""
     lengths = tokenized.select_columns("length").with_format("numpy")[:]["length"]
     fitting = np.flatnonzero(lengths <= max_length)
     if len(fitting) == len(lengths):

@@ -107,7 +107,7 @@ def halve(text: str, tokenizer: Any) -> tuple[str, ...]:
 
 
 def _split_tags(text: str, tokenizer: Any) -> tuple[str, str]:
-    """Returns the tags that a text begins with, such as `>>fra<< `, and the rest; tags alone are no tags."""
+    """Returns the tags that a text begins with, such as `>>fra<< `, and the rest; a text of only tags has none."""
     tokens = [] if tokenizer is None else added_special_tokens(tokenizer)
     tag = "|".join([r">>[^<>\s]+<<", *map(re.escape, sorted(tokens, key=len, reverse=True))])
     found = re.match(rf"(?:\s*(?:{tag}))+\s*(?=\S)", text)

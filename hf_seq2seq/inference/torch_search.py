@@ -109,7 +109,7 @@ class TorchSearch:
         input_ids, mask = pad_rows(sources, self.model.config.pad_token_id, device)
         labels, _ = pad_rows(outputs, -100, device)
         model = self.model
-        if with_attention:  # which the eager implementation alone returns, and others may use the model meanwhile
+        if with_attention:  # which only the eager implementation returns, and others may use the model meanwhile
             model = private_copy(model)
             model.set_attn_implementation("eager")
         predicted = model(

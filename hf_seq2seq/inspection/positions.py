@@ -24,8 +24,8 @@ class Positions:
         kind: "sinusoidal" or "learned".
         side: "source" for those of the encoder, "target" for those of the decoder. Sinusoids are the same in both.
         vectors: Shape (L, D).
-        similarity: The cosine of each two vectors, shape (L, L). For sinusoids it depends on the distance of the two
-            positions alone: Vaswani et al. (2017), section 3.5.
+        similarity: The cosine of each two vectors, shape (L, L). For sinusoids it depends only on the distance of
+            the two positions: Vaswani et al. (2017), section 3.5.
     """
 
     kind: str

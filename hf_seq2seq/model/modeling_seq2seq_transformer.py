@@ -758,7 +758,7 @@ class Seq2SeqTransformerForConditionalGeneration(
         Raises:
             TypeError: If a keyword is unknown.
             ValueError: As the model without a head does, **or** if `smoothing` or `r_drop_alpha` is out of range or
-                the number of rows is odd with R-Drop, **or**, on a CPU alone, since a GPU would have to be waited for,
+                the number of rows is odd with R-Drop, **or**, only on a CPU, since a GPU would have to be waited for,
                 if a label is no target token's id or the labels of two copies differ.
         """
         self._check_keywords(kwargs)

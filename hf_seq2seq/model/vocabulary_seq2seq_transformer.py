@@ -20,8 +20,8 @@ class Seq2SeqTransformerVocabulary(PreTrainedModel):
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
         """Returns {target: source} of the tied weights.
 
-        The base class drops every tie where `tie_word_embeddings` is false; here that frees the output projection
-        alone, and source and target embeddings stay shared where `share_encoder_decoder_embeddings` says so.
+        The base class drops every tie where `tie_word_embeddings` is false; here that frees only the output
+        projection, and source and target embeddings stay shared where `share_encoder_decoder_embeddings` says so.
         """
         if all_submodels:
             return super().get_expanded_tied_weights_keys(all_submodels=True)

@@ -394,7 +394,7 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
             return super().prediction_step(model, sources, False, ignore_keys, **gen_kwargs)[1]
         mask = sources.get("attention_mask", torch.ones_like(sources["input_ids"]))
         limits = mask.sum(dim=1).to(self.args.device) + EXTRA_TOKENS
-        # An end would be forced at the limit of the longest source alone.
+        # An end would be forced only at the limit of the longest source.
         gen_kwargs = {**gen_kwargs, "stopping_criteria": [OutputLimits(limits)], "forced_eos_token_id": None}
         ids: Any = super().prediction_step(model, sources, False, ignore_keys, **gen_kwargs)[1]
         is_beyond = torch.arange(ids.shape[1], device=ids.device) > limits[:, None].to(ids.device)
