@@ -52,14 +52,17 @@ def old(model: Any, letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -
     """A folder as it was when the code had two files: what the modeling file imports stands in it."""
     folder = tmp_path / "old"
     save_for_hub(model, letter_tokenizer, folder)
+    texts = {path.stem: path.read_text() for path in folder.glob("*_seq2seq_transformer.py")}
 
     def inlined(statement: re.Match[str]) -> str:
-        path = folder / f"{statement[1]}.py"
-        return statement[0] if path.name in TWO_FILES else path.read_text()
+        """What a file imports in the place of the statement, or nothing where it stands already."""
+        return statement[0] if f"{statement[1]}.py" in TWO_FILES else in_one_file(texts.pop(statement[1], ""))
 
-    modeling = folder / "modeling_seq2seq_transformer.py"
-    whole = re.sub(r"^from \.(\w+) import (?:\([^)]*\)|.*)\n", inlined, modeling.read_text(), flags=re.MULTILINE)
-    modeling.write_text(whole)
+    def in_one_file(text: str) -> str:
+        return re.sub(r"^from \.(\w+) import (?:\([^)]*\)|.*)\n", inlined, text, flags=re.MULTILINE)
+
+    modeling = in_one_file(texts.pop("modeling_seq2seq_transformer"))
+    (folder / "modeling_seq2seq_transformer.py").write_text(modeling)
     for name in CODE - TWO_FILES:
         (folder / name).unlink()
     return folder
