@@ -49,7 +49,7 @@ for folder, next_folder in zip(folders, [*folders[1:], None]):
         "modules": [type(one).__module__ for one in found],
         "weights": model.state_dict(),
         "generated": model.generate(**inputs, max_new_tokens=6),
-        "settings": model.generation_config.num_beams,
+        "settings": model.generation_config.max_length,
     }, folder + ".report")
     if next_folder:
         model.save_pretrained(next_folder)
@@ -85,7 +85,7 @@ def assert_loaded(folder: Path, model: Any, tokenizer: PreTrainedTokenizerFast, 
     assert all(name.startswith(module) for name in found["modules"])
     assert all(torch.equal(weight, model.state_dict()[name]) for name, weight in found["weights"].items())
     assert torch.equal(found["generated"], model.generate(**inputs, max_new_tokens=6))
-    assert found["settings"] == 4
+    assert found["settings"] == model.generation_config.max_length
 
 
 def test_a_published_folder_holds_what_belongs_to_the_model_and_nothing_else(published: Path) -> None:
