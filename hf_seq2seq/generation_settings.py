@@ -1,6 +1,5 @@
 """Which generation settings can be followed, so that a file with others is refused before anything is computed."""
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,9 +7,12 @@ from typing import Any
 
 from transformers import GenerationConfig
 
+from .json_files import parse_json
+
 
 _MOST_TOKENS = 1_000_000
 _MOST_BEAMS = 1_000
+_INFINITE = 1e30  # near the end of float32
 _LARGEST_POWER = 100  # of a length: beyond, scores are infinite
 
 Check = tuple[str, Callable[[Any], bool]]  # what a value must be, and whether one is that
@@ -27,7 +29,7 @@ def _number(least: float, most: float = math.inf) -> Check:
 
 
 def _is_finite(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < 1e30  # which float32 can hold
+    return type(value) in (int, float) and abs(value) < _INFINITE
 
 
 def _is_length_and_factor(value: Any) -> bool:
@@ -43,8 +45,10 @@ _CHECKS: dict[str, Check] = {
     "num_beams": _whole(1, _MOST_BEAMS),
     "length_penalty": _number(-_LARGEST_POWER, _LARGEST_POWER),
     "early_stopping": ('true, false or "never"', lambda value: type(value) is bool or value == "never"),
+    **dict.fromkeys(("temperature", "max_time"), _number(_SMALLEST)),
     **dict.fromkeys(
-        ("temperature", "repetition_penalty", "encoder_repetition_penalty", "max_time"), _number(_SMALLEST)
+        ("repetition_penalty", "encoder_repetition_penalty"),
+        ("a number above 0 with a decimal point", lambda value: type(value) is float and 0 < value < _INFINITE),
     ),
     **dict.fromkeys(("top_p", "typical_p"), _number(_SMALLEST, 1)),
     **dict.fromkeys(("min_p", "top_h", "epsilon_cutoff", "eta_cutoff"), _number(0, 1)),
@@ -128,10 +132,9 @@ def read_generation_settings(file: Path) -> dict[str, Any]:
         ValueError: If it is no JSON object.
     """
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        raise ValueError(f"`{file}` must be valid, but is not: {reason}. Copy it again, or delete it.") from error
+        values = parse_json(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"`{file}` must be valid, but is not: {error}. Copy it again, or delete it.") from error
     if not isinstance(values, dict):
         raise ValueError(f"`{file}` must be valid, a JSON object, but is {_shown(values)} instead. Delete it.")
     return values

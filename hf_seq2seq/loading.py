@@ -22,6 +22,7 @@ from transformers.utils.hub import cached_file
 from .atomic_writing import PathLike
 from .error_messages import first_line
 from .generation_settings import check_generation_settings, read_generation_settings
+from .json_files import parse_json
 from .model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
 from .model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 
@@ -259,11 +260,13 @@ def _read_config_fields(path_or_repo: PathLike, revision: str | None) -> dict[st
     folder = Path(path_or_repo)
     if folder.is_dir():
         _check_folder(folder)
+        try:
+            parse_json((folder / "config.json").read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"`{folder / 'config.json'}` must be JSON, but is not: {error}.") from error
     try:
         fields, _ = PreTrainedConfig.get_config_dict(path_or_repo, revision=revision)
     except OSError as error:
-        if folder.is_dir():
-            raise ValueError(f"`{folder / 'config.json'}` must be JSON, but is not: {first_line(error)}") from error
         raise not_found(path_or_repo, "model", error, revision) from error
     if not isinstance(fields, dict):
         raise ValueError(f"The config.json of `{path_or_repo}` must be a JSON object, but is {fields!r} instead.")

@@ -12,6 +12,7 @@ from reference.tiny_models import tiny_model
 from transformers import GenerationConfig
 
 from hf_seq2seq.generation_settings import check_generation_settings
+from hf_seq2seq.inference import Translator
 from hf_seq2seq.loading import load_model
 
 
@@ -51,6 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             '{"eos_token_id": []}',
             r"`eos_token_id` in .* must be a token id .*, or a list of them, but is \[\] instead",
         ),
+        ('{"repetition_penalty": 2}', "`repetition_penalty` in .* must be a number above 0 with a decimal point, but"),
         ('{"validate": 3}', "`validate` in .* must be left out, since it is no setting"),
         ('{"guidance_scale": 3}', "`guidance_scale` in .* must be left out, since it is not followed here, but is 3"),
     ],
@@ -67,6 +69,27 @@ def test_any_content_is_followed_or_refused_as_a_value_error(values: dict[str, A
     (folder / "generation_config.json").write_text(json.dumps(values))
     with suppress(ValueError):
         assert load_model(folder).num_parameters() > 0
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"num_beams": 1},
+        {"num_beams": 3},
+        {"num_beams": 2, "do_sample": True, "top_k": 3, "temperature": 0.5},
+        {"max_new_tokens": 5},
+        {"num_beams": 2, "no_repeat_ngram_size": 2, "bad_words_ids": [[5], [6, 7]], "suppress_tokens": []},
+        {"sequence_bias": [[[5], -1.0]], "exponential_decay_length_penalty": [3, 1.5], "repetition_penalty": 2.0},
+        {"forced_eos_token_id": 2, "forced_bos_token_id": 7, "eos_token_id": [2, 9], "early_stopping": "never"},
+        {"epsilon_cutoff": 0.1, "min_length": 3, "output_scores": True, "return_dict_in_generate": True},
+        {"cache_implementation": "static"},
+    ],
+)
+def test_what_is_not_refused_translates(content: dict[str, Any], folder: Path, letter_tokenizer: Any) -> None:
+    """https://github.com/huggingface/transformers/issues/25917: all that a file leaves out is filled in."""
+    (folder / "generation_config.json").write_text(json.dumps(content))
+    translator = Translator(load_model(folder), letter_tokenizer)
+    assert len(translator(["a b", "c"])) == 2
 
 
 def test_settings_that_this_package_writes_are_followed() -> None:

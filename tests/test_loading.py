@@ -47,6 +47,11 @@ def cut(name: str, size: int) -> Callable[[Path], object]:
     return change
 
 
+def double_a_field(folder: Path) -> None:
+    text = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(text.replace("{", '{"d_model": 8, ', 1))
+
+
 def remove(name: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).unlink()
 
@@ -79,6 +84,11 @@ def test_a_saved_model_comes_back_whole_with_fields_changed(folder: Path) -> Non
         (
             lambda folder: (folder / "config.json").write_text("[1]"),
             r"config.json of `.*model` must be a JSON object, but",
+        ),
+        (double_a_field, "`.*config.json` must be JSON, but is not: The field `d_model` must be there once, but is"),
+        (
+            lambda folder: (folder / "config.json").write_text("[" * 100_000),
+            "`.*config.json` must be JSON, but is not: it is nested too deeply",
         ),
         (cut("generation_config.json", 5), "`.*generation_config.json` must be valid, but is not: "),
         (change_config(model_type="marian"), "`model_type` .* must be 'seq2seq_transformer', but is 'marian' instead"),

@@ -283,7 +283,7 @@ def _fault_of_file(path: Path) -> str | None:
 
 
 def _fault_of_json(path: Path) -> str | None:
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content: Any = json.loads(path.read_text(encoding="utf-8"))
     if not path.name.endswith(".index.json"):
         return None
     names = {str(name) for name in content["weight_map"].values()}

@@ -7,12 +7,13 @@ of options.json, which scripts/write_train_options.py writes from the dataclasse
 import argparse
 import difflib
 import json
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import yaml
+
+from hf_seq2seq.json_files import check_once, parse_json
 
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ def _check_known(name: str, known: Collection[str], place: str) -> None:
 
 def _read_config_file(path: Path, known: Collection[str]) -> list[str]:
     """Returns the options that a YAML or JSON file stands for."""
-    loaders: dict[str, Callable[[str], Any]] = {".yaml": _read_yaml, ".yml": _read_yaml, ".json": _read_json}
+    loaders: dict[str, Callable[[str], Any]] = {".yaml": _read_yaml, ".yml": _read_yaml, ".json": parse_json}
     if path.suffix not in loaders:
         raise ValueError(
             f"The first argument must be a .yaml, .yml or .json file or a `--field`, but is {str(path)!r} instead."
@@ -236,7 +237,7 @@ def _read_config_file(path: Path, known: Collection[str]) -> list[str]:
     names = [str(name).replace("-", "_") for name in values]
     for name in names:
         _check_known(name, known, f"`{path}`")
-    _check_once(names, f" in `{path}`")
+    check_once(names, f" in `{path}`")
     return to_options(values)
 
 
@@ -245,26 +246,12 @@ class _YamlLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Returns a mapping, after a check that it has no field twice."""
-        _check_once([key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"])
+        check_once([key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"])
         return super().construct_mapping(node, deep)
 
 
 def _read_yaml(text: str) -> Any:
     return yaml.load(text, Loader=_YamlLoader)  # a safe one
-
-
-def _read_json(text: str) -> Any:
-    def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        _check_once([name for name, _ in pairs])
-        return dict(pairs)
-
-    return json.loads(text, object_pairs_hook=without_doubles)
-
-
-def _check_once(names: Sequence[str], place: str = "") -> None:
-    for name, number in Counter(names).items():
-        if number > 1:
-            raise ValueError(f"The field `{name}`{place} must be there once, but is there {number} times")
 
 
 def to_options(values: Mapping[str, Any]) -> list[str]:

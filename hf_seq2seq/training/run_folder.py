@@ -9,6 +9,7 @@ from filelock import FileLock, Timeout
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from hf_seq2seq.atomic_writing import check_link, finished_names, write_text
+from hf_seq2seq.json_files import parse_json
 
 from .checkpoints import delete_superseded, list_checkpoints
 from .settings import changeable_settings
@@ -157,8 +158,8 @@ class RunFolder:
             ValueError: If it is damaged.
         """
         try:
-            values: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
-        except ValueError as error:
+            values: dict[str, Any] = dict(parse_json((self.path / name).read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
             raise ValueError(
                 f"`{self.path / name}` must be what `hf-seq2seq train` wrote, but is damaged ({error}). Put it back "
                 "or, to begin anew, name another `output_dir`."
