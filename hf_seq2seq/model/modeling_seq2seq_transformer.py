@@ -1,16 +1,14 @@
 # Copyright 2026 The hf_seq2seq authors. Licensed under the Apache License, Version 2.0.
 """The encoder-decoder Transformer of Vaswani et al. (2017), "Attention Is All You Need", read bottom-up.
 
-Positions, attention, layers, encoder, decoder, the model, the model with an output projection. Beside it lie the loss,
-the search for outputs, the vocabulary's tables, dropout and publishing. All these files travel with published
-checkpoints, so that of this package they import only each other.
+Positions, attention, layers, encoder, decoder, the model, the model with an output projection. Beside it lie checks of
+inputs, the loss, the search for outputs, the vocabulary's tables, dropout and publishing. All these files travel with
+published checkpoints, so that of this package they import only each other.
 
 Shapes: B batch, S source length, T target length, L either length, D d_model, H heads, K width of a head's keys,
 V vocabulary. A 2-D mask of shape (B, L) holds 1 for a token and 0 for padding; `None` means that all are tokens.
 """
 
-import difflib
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Unpack
@@ -40,6 +38,7 @@ from .generation_seq2seq_transformer import (
     Seq2SeqTransformerGenerationMixin,
     generation_defaults,
 )
+from .inputs_seq2seq_transformer import check_ids_or_embeddings, check_keywords
 from .loss_seq2seq_transformer import check_labels, summed_loss
 from .publishing_seq2seq_transformer import Seq2SeqTransformerPublishing
 from .vocabulary_seq2seq_transformer import Seq2SeqTransformerVocabulary
@@ -381,18 +380,7 @@ class _Seq2SeqTransformerStack(Seq2SeqTransformerPreTrainedModel):
 
     def _embed(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
         """Looks tokens up, (B, L) -> (B, L, D), and multiplies by sqrt(D): section 3.4."""
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError(
-                f"Exactly one of ids and embeddings must be given to the {type(self).__name__}, but "
-                f"{'neither is' if input_ids is None else 'both are'}. Pass `input_ids` or `inputs_embeds` for the "
-                "source, and `decoder_input_ids`, `decoder_inputs_embeds` or `labels` for the target."
-            )
-        given: Any = inputs_embeds if input_ids is None else input_ids
-        if 0 in given.shape:
-            raise ValueError(
-                f"A batch must have at least one row and one token, but that of the {type(self).__name__} has the "
-                f"shape {tuple(given.shape)}. Leave empty batches out."
-            )
+        check_ids_or_embeddings(type(self).__name__, input_ids, inputs_embeds)
         if input_ids is not None:
             try:
                 inputs_embeds = self.embed_tokens(input_ids)
@@ -565,12 +553,6 @@ class Seq2SeqTransformerDecoder(_Seq2SeqTransformerStack):
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden_states, cache=cache)
 
 
-# Keywords that a forward pass takes without naming them: of transformers, of its earlier versions, and of PEFT.
-_KEYWORDS_OF_OTHERS = frozenset(TransformersKwargs.__optional_keys__) | {
-    *("adapter_names", "cache_position", "cross_attn_head_mask", "decoder_head_mask", "head_mask", "logits_to_keep"),
-    *("return_dict", "special_tokens_mask", "task_ids", "token_type_ids"),
-}
-
 _ENCODER_OUTPUTS = ("last_hidden_state", "hidden_states", "attentions")
 
 
@@ -684,17 +666,6 @@ class Seq2SeqTransformerForConditionalGeneration(
         self.generation_config.update(**generation_defaults(config))
         self.post_init()
 
-    def _check_keywords(self, keywords: Mapping[str, Any]) -> None:
-        """Raises TypeError for a keyword that `forward` would swallow, such as a wrong name of one that it knows."""
-        for name in keywords:
-            if name not in _KEYWORDS_OF_OTHERS:
-                known = [*inspect.signature(type(self).forward).parameters][1:-1]
-                near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-                raise TypeError(
-                    f"`{name}` must be a keyword of the model's `forward`, but is none. The nearest one is "
-                    f"`{near[0]}`."
-                )
-
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Shifts labels (B, T) right by one, start token first, with padding in place of -100."""
         if self.config.decoder_start_token_id is None:
@@ -761,7 +732,7 @@ class Seq2SeqTransformerForConditionalGeneration(
                 the number of rows is odd with R-Drop, **or**, only on a CPU, since a GPU would have to be waited for,
                 if a label is no target token's id or the labels of two copies differ.
         """
-        self._check_keywords(kwargs)
+        check_keywords(type(self).forward, kwargs)
         if labels is not None:
             check_labels(labels, self.config.decoder_vocab_size or self.config.vocab_size, smoothing, r_drop_alpha)
             use_cache = False
