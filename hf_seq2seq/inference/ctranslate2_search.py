@@ -54,7 +54,7 @@ class CTranslate2Search:
                 "`hf-seq2seq export ctranslate2`."
             )
         check_stays_inside(folder)
-        self._folder, self._device, self._dtype = Path(folder).resolve(), device, dtype
+        self._folder, self._device, self._weight_dtype = Path(folder).resolve(), device, dtype
         self._engine, self._process = self._load_engine(), os.getpid()
         config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
         vocabularies = [
@@ -77,7 +77,7 @@ class CTranslate2Search:
         self._target_ids = {token: index for index, token in enumerate(self._target_tokens)}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(type(self), device=self._device, dtype=self._dtype), (self._folder,)
+        return partial(type(self), device=self._device, dtype=self._weight_dtype), (self._folder,)
 
     def _load_engine(self) -> Any:
         try:
@@ -92,7 +92,9 @@ class CTranslate2Search:
                 str(self._folder),
                 device=name,
                 device_index=int(index or 0),
-                compute_type="default" if self._dtype is None else str(self._dtype).removeprefix("torch."),
+                compute_type="default"
+                if self._weight_dtype is None
+                else str(self._weight_dtype).removeprefix("torch."),
                 intra_threads=torch.get_num_threads(),
             )
         except RuntimeError as error:  # of a damaged file, and of a device that is not there
