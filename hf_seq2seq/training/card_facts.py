@@ -139,10 +139,10 @@ def describe_progress(facts: CardFacts, num_updates: int, epochs: float | None, 
         facts: The facts so far.
         num_updates: Number of updates.
         epochs: How often each pair was seen.
-        seconds: How long it took. None where it is not known, as after a break.
+        seconds: How long it took. None where it is not known, as after a break, and 0 where the clock has not moved.
     """
     facts = replace(facts, updates=num_updates, epochs=None if epochs is None else round(epochs, 4))
-    if seconds is None:
+    if not seconds:
         return facts
     facts = replace(facts, seconds=round(seconds, 1))
     if facts.num_target_tokens is None or epochs is None:

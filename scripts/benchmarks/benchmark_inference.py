@@ -37,7 +37,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from hf_seq2seq import Translator
+from hf_seq2seq import PAPER_SEARCH, Translator
 from hf_seq2seq.data import read_lines
 from hf_seq2seq.inference.segment import Ids
 from hf_seq2seq.inference.torch_search import TorchSearch
@@ -122,16 +122,15 @@ def batches_of(sources: Sequence[Ids], size: int) -> Iterator[Sequence[Ids]]:
 @torch.inference_mode()
 def generate(model: Any, inputs: Inputs, beam_size: int) -> torch.Tensor:
     """Calls `generate` with the same settings for both models, and without an end token at the greatest length."""
-    settings: dict[str, Any] = {}
+    search_options: dict[str, Any] = PAPER_SEARCH | {"num_beams": beam_size}
     if beam_size == 1:  # generate warns of others: not used
-        settings = {"early_stopping": False, "length_penalty": 1.0}
+        search_options |= {"length_penalty": 1.0}
     ids: torch.Tensor = model.generate(
         **inputs,
-        num_beams=beam_size,
+        **search_options,
         do_sample=False,
         max_length=1 + longest_output(inputs["input_ids"].shape[1]),  # with the start token
         forced_eos_token_id=None,
-        **settings,
     )
     return ids
 
@@ -180,7 +179,7 @@ def score_difference(model: Any, source: Ids, first: Ids, second: Ids, beam_size
         place = next(i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
         scores = [each.log_probs[place] for each in scored]
     else:
-        penalty = model.generation_config.length_penalty
+        penalty = PAPER_SEARCH["length_penalty"]
         scores = [sum(each.log_probs) / len(each.ids) ** penalty for each in scored]
     return abs(scores[0] - scores[1])
 

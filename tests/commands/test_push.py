@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from hf_seq2seq.hub import publishing
 from hf_seq2seq.hub.card import CardFacts
+from hf_seq2seq.model import modeling_seq2seq_transformer
 
 
 Command = Callable[..., tuple[int, str, str]]
@@ -45,7 +46,10 @@ def test_a_dry_run_lists_what_would_be_sent_where(folder: Path, command: Command
     assert first == "This would be uploaded to https://huggingface.co/me/m, branch v2; nothing was sent."
     files = dict(line.split(maxsplit=1) for line in rest[:-2])
     assert files["modeling_seq2seq_transformer.py"].endswith(" kB")
-    assert len(files) == 8
+    code = {path.name for path in Path(modeling_seq2seq_transformer.__file__).parent.glob("*_seq2seq_transformer.py")}
+    weights_and_words = {"README.md", "config.json", "generation_config.json", "model.safetensors"}
+    assert files.keys() - code == weights_and_words | {"tokenizer.json", "tokenizer_config.json"}
+    assert files.keys() > code
     assert rest[-2:] == [
         "A card that is there already would be kept, not replaced; give card options to write it anew.",
         "The card says nothing of: languages, licence, data, the data's licence, hardware, intended use, scores on a "
