@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub.errors import HfHubHTTPError, StrictDataclassError
+from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # as transformers takes it
-from safetensors import SafetensorError
-from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
+from torch import nn
+from torch.distributed.tensor import DTensor
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_INDEX_NAME
 from transformers.utils.hub import cached_file
 
@@ -24,18 +25,12 @@ from .error_messages import first_line
 from .generation_settings import check_generation_settings, read_generation_settings
 from .json_files import parse_json
 from .model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
+from .model.generation_seq2seq_transformer import fill_special_tokens
 from .model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
+from .model_files import check_sizes, is_float_type, make_config, read_json_object
 
 
 logger = logging.getLogger(__name__)
-
-# Fields of a config that may name code on the Hub. They are not read.
-_FIELDS_THAT_NAME_CODE = {
-    "attn_implementation",
-    "_attn_implementation",
-    "experts_implementation",
-    "_experts_implementation",
-}
 
 _WEIGHTS_FILES = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)  # one file, or the table of contents of several
 _ADAPTER_FILE = "adapter_config.json"  # of PEFT
@@ -81,49 +76,37 @@ def load_model(
             `revision` is given for a folder.
     """
     _check_place(path_or_repo, revision)
-    fields = _read_config_fields(path_or_repo, revision) | config_overrides
-    try:
-        config = Seq2SeqTransformerConfig.from_dict(fields)
-    except StrictDataclassError as error:
-        raise ValueError(f"The config of `{path_or_repo}` must be valid, but is not: {error.__cause__}") from error
-    _check_weights(path_or_repo, revision)
+    config = make_config(_read_config_fields(path_or_repo, revision) | config_overrides, path_or_repo)
+    if dtype not in (None, "auto") and not is_float_type(dtype):
+        raise ValueError(f"`dtype` must be a type of floating point numbers that torch has, but is {dtype!r} instead.")
+    check_sizes(config, _weights_files(path_or_repo, revision), path_or_repo)
     _check_generation_config(path_or_repo, revision, config.decoder_vocab_size or config.vocab_size)
-    model, report = _load_weights(path_or_repo, config, dtype, revision)
-    unmatched = sorted(report["missing_keys"] | report["unexpected_keys"])
-    if unmatched:
+    model: Any = Seq2SeqTransformerForConditionalGeneration.from_pretrained(
+        path_or_repo,
+        config=config,
+        dtype=dtype or "auto",
+        revision=revision or "main",
+        use_safetensors=True,
+    )
+    name = name_of_weight_without_number(model)
+    if name is not None:
         raise ValueError(
-            f"The weights of `{path_or_repo}` must be those that its config.json describes, but {len(unmatched)} are "
-            f"missing or left over, `{unmatched[0]}` among them. Use the config.json that was saved with them."
+            f"The weights of `{path_or_repo}` must be finite numbers, but those of `{name}` are not. Take another model, "
+            "such as an earlier checkpoint of its run."
         )
+    fill_special_tokens(model.generation_config, model.config)
     return model  # type: ignore[no-any-return]
 
 
-def _load_weights(
-    path_or_repo: PathLike, config: Seq2SeqTransformerConfig, dtype: str | torch.dtype | None, revision: str | None
-) -> Any:
-    """Returns the model, and transformers' report of the weights that are missing or left over."""
-    try:
-        return Seq2SeqTransformerForConditionalGeneration.from_pretrained(
-            path_or_repo,
-            config=config,
-            dtype=dtype or "auto",
-            revision=revision or "main",
-            use_safetensors=True,
-            output_loading_info=True,
-        )
-    except SafetensorError as error:
-        raise ValueError(
-            f"The safetensors files of `{path_or_repo}` must be whole, but one is cut short or damaged ({error}). "
-            "Copy it again, or use an earlier checkpoint."
-        ) from error
-    except RuntimeError as error:
-        if "mismatched" not in str(error):
-            raise
-        # from_pretrained has logged the names of these weights.
-        raise ValueError(
-            f"The weights of `{path_or_repo}` must have the sizes that its config.json says, but some differ. Use the "
-            "config.json that was saved with them."
-        ) from error
+def name_of_weight_without_number(model: nn.Module) -> str | None:
+    """Returns the name of a parameter that holds an infinite value or NaN, or None if none does."""
+    for name, parameter in model.named_parameters():
+        local: Any = parameter.detach()
+        if isinstance(local, DTensor):
+            local = local.to_local()
+        if not local.isfinite().all():
+            return name
+    return None
 
 
 def load_tokenizer(path_or_repo: PathLike, *, revision: str | None = None) -> PreTrainedTokenizerBase:
@@ -158,6 +141,12 @@ def load_tokenizer(path_or_repo: PathLike, *, revision: str | None = None) -> Pr
                 f"The tokenizer of `{path_or_repo}` must have a `{name}`, but has none. Name it in "
                 "tokenizer_config.json."
             )
+    longest = tokenizer.model_max_length
+    if type(longest) not in (int, float) or not longest >= 1:
+        raise ValueError(
+            f"`model_max_length` in the tokenizer_config.json of `{path_or_repo}` must be a number of at least 1, but is "
+            f"{longest!r} instead. Write the number of tokens that the model was trained on."
+        )
     _warn_of_split_tokens(path_or_repo, tokenizer)
     return tokenizer
 
@@ -265,11 +254,12 @@ def _read_config_fields(path_or_repo: PathLike, revision: str | None) -> dict[st
         except ValueError as error:
             raise ValueError(f"`{folder / 'config.json'}` must be JSON, but is not: {error}.") from error
     try:
-        fields, _ = PreTrainedConfig.get_config_dict(path_or_repo, revision=revision)
+        file = _file_of(path_or_repo, "config.json", revision)
     except OSError as error:
         raise not_found(path_or_repo, "model", error, revision) from error
-    if not isinstance(fields, dict):
-        raise ValueError(f"The config.json of `{path_or_repo}` must be a JSON object, but is {fields!r} instead.")
+    if file is None:
+        raise not_found(path_or_repo, "model", FileNotFoundError("It has no config.json."), revision)
+    fields = read_json_object(Path(file))
     model_type = fields.get("model_type")
     if model_type != Seq2SeqTransformerConfig.model_type:
         raise ValueError(
@@ -281,8 +271,7 @@ def _read_config_fields(path_or_repo: PathLike, revision: str | None) -> dict[st
             f"The config.json of `{path_or_repo}` must have no `quantization_config`, but has one. Quantized weights "
             "are not read here: load the model that they were made from, or export that with `hf-seq2seq export`."
         )
-    # The user chooses the implementation of attention, not the file.
-    return {name: value for name, value in fields.items() if name not in _FIELDS_THAT_NAME_CODE}
+    return fields
 
 
 def _file_of(path_or_repo: PathLike, name: str, revision: str | None) -> str | None:
@@ -291,8 +280,8 @@ def _file_of(path_or_repo: PathLike, name: str, revision: str | None) -> str | N
     return cached_file(path_or_repo, name, **options)
 
 
-def _check_weights(path_or_repo: PathLike, revision: str | None) -> None:
-    """Downloads the weights, if they are on the Hub, and checks that they are safetensors and the model's own.
+def _weights_files(path_or_repo: PathLike, revision: str | None) -> list[Path]:
+    """Returns the files of the weights, downloaded where need be: safetensors files with the model's own weights.
 
     Without this check, transformers would do three things: with PEFT installed, load an adapter, and the model that it
     was made for, in place of the weights; ask a service on the Hub to convert the pickle file of a repository without
@@ -312,7 +301,7 @@ def _check_weights(path_or_repo: PathLike, revision: str | None) -> None:
             "model (`merge_and_unload` of peft), and save that in a folder of its own."
         )
     if one is not None:
-        return
+        return [Path(one)]
     if index is None:
         raise FileNotFoundError(
             f"`{path_or_repo}` must have its weights in {SAFE_WEIGHTS_NAME}, but has no such file. "
@@ -320,7 +309,9 @@ def _check_weights(path_or_repo: PathLike, revision: str | None) -> None:
         )
     _check_names_in(Path(index))
     try:
-        names = set(json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"].values())
+        names = set(read_json_object(Path(index))["weight_map"].values())
+        if not names:
+            raise ValueError("it names no file")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"The {SAFE_WEIGHTS_INDEX_NAME} of `{path_or_repo}` must tell which file holds which weight, but is "
@@ -332,6 +323,13 @@ def _check_weights(path_or_repo: PathLike, revision: str | None) -> None:
             f"The {SAFE_WEIGHTS_INDEX_NAME} of `{path_or_repo}` must name only safetensors files, but names "
             f"{others[0]!r}, which is not read. Ask whoever made it for another."
         )
+    files = {name: _file_of(path_or_repo, name, revision) for name in sorted(names)}
+    for name, file in files.items():
+        if file is None:
+            raise FileNotFoundError(
+                f"`{path_or_repo}` must have the file {name}, which its index names, but has none."
+            )
+    return [Path(file) for file in files.values() if file is not None]
 
 
 def _check_generation_config(path_or_repo: PathLike, revision: str | None, vocab_size: int) -> None:

@@ -83,7 +83,7 @@ def test_a_saved_model_comes_back_whole_with_fields_changed(folder: Path) -> Non
         (cut("config.json", 50), "`.*config.json` must be JSON, but is not"),
         (
             lambda folder: (folder / "config.json").write_text("[1]"),
-            r"config.json of `.*model` must be a JSON object, but",
+            "`.*config.json` must be a JSON object, but is",
         ),
         (double_a_field, "`.*config.json` must be JSON, but is not: The field `d_model` must be there once, but is"),
         (
@@ -93,9 +93,11 @@ def test_a_saved_model_comes_back_whole_with_fields_changed(folder: Path) -> Non
         (cut("generation_config.json", 5), "`.*generation_config.json` must be valid, but is not: "),
         (change_config(model_type="marian"), "`model_type` .* must be 'seq2seq_transformer', but is 'marian' instead"),
         (change_config(d_model=15), "The config of `.*model` must be valid, but is not: `d_model` must be a multiple"),
-        (change_config(d_model=32), "weights of `.*model` must have the sizes that its config.json says, but some"),
-        (change_config(encoder_layers=3), "weights of `.*model` must be those .* but 12 are missing or left over"),
-        (change_config(encoder_layers=1), "weights of `.*model` must be those .* but 12 are missing or left over"),
+        (change_config(d_model=32), "weights of `.*model` must have the sizes that its config.json says, but `"),
+        (change_config(encoder_layers=3), r"must have as many layers as .* says \(`encoder_layers` 3\), but have 2"),
+        (change_config(decoder_layers=1), r"must have as many layers as .* says \(`decoder_layers` 1\), but have 2"),
+        (change_config(attention_bias=True), "weights of `.*model` must be those .* but 24 are missing or left over"),
+        (change_config(tie_word_embeddings=False), "must be those .* but 1 are missing or left over, `lm_head.weight`"),
         (
             lambda folder: (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "another"}'),
             r"`.*model` must be a whole model, but holds an adapter too \(adapter_config.json\)\. Merge it",

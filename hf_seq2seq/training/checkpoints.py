@@ -21,8 +21,6 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import nn
-from torch.distributed.tensor import DTensor
 from transformers import TrainerState
 
 from hf_seq2seq.atomic_writing import PathLike, writing
@@ -58,17 +56,6 @@ def writing_checkpoint(run_dir: PathLike, update: int) -> AbstractContextManager
         OSError: At the end of the context, if there was no room.
     """
     return writing(checkpoint_folder(run_dir, update), remove_on_failure=True)
-
-
-def name_of_weight_without_number(model: nn.Module) -> str | None:
-    """Returns the name of a parameter that holds an infinite value or NaN, or None if none does."""
-    for name, parameter in model.named_parameters():
-        local: Any = parameter.detach()
-        if isinstance(local, DTensor):
-            local = local.to_local()
-        if not local.isfinite().all():
-            return name
-    return None
 
 
 def mark_as_saved_at_a_signal(checkpoint: PathLike) -> None:

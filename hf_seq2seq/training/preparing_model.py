@@ -12,7 +12,6 @@ from hf_seq2seq.output_limits import banned_ids
 from hf_seq2seq.token_lookup import Side, unknown_id, vocabulary
 
 from .arguments import CHANGEABLE_FIELDS, ModelArguments
-from .checkpoints import name_of_weight_without_number
 from .settings import Settings, check_positions
 
 
@@ -40,12 +39,6 @@ def prepare_model(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Mod
         overrides = {name: value for name, value in given.items() if value is not None}
         # In a half type, small updates would be rounded away, and Adam's averages would underflow.
         model = load_model(model_args.model_name_or_path, dtype="float32", use_cache=use_cache, **overrides)
-        name = name_of_weight_without_number(model)
-        if name is not None:
-            raise ValueError(
-                f"The weights of `{model_args.model_name_or_path}` must be finite numbers, but those of `{name}` are "
-                "not. Begin with another model, such as an earlier checkpoint of its run."
-            )
     else:
         config = new_config(model_args, tokenizer, use_cache=use_cache)
         set_seed(settings.training.seed)

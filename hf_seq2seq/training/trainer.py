@@ -23,13 +23,14 @@ from hf_seq2seq.data.batching import TokenBudgetBatchSampler, TokenBudgetStream
 from hf_seq2seq.data.collator import Seq2SeqCollator
 from hf_seq2seq.data.lengths import side_lengths
 from hf_seq2seq.evaluation import decode
+from hf_seq2seq.loading import name_of_weight_without_number
 from hf_seq2seq.output_limits import EXTRA_TOKENS, OutputLimits, longest_output
 from hf_seq2seq.search_defaults import default_search
 from hf_seq2seq.token_lookup import readable_texts
 
 from .arguments import Seq2SeqTransformerTrainingArguments
 from .batches import choose_batches
-from .checkpoints import checkpoint_folder, load_state, name_of_weight_without_number, writing_checkpoint
+from .checkpoints import checkpoint_folder, load_state, writing_checkpoint
 from .generation_config import complete_generation_config
 from .progress import TokensProgressCallback
 from .publishing import PublishingTrainer
