@@ -23,7 +23,6 @@ from transformers.utils.hub import cached_file
 from .atomic_writing import PathLike
 from .error_messages import first_line
 from .generation_settings import check_generation_settings, read_generation_settings
-from .json_files import parse_json
 from .model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
 from .model.generation_seq2seq_transformer import fill_special_tokens
 from .model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
@@ -91,8 +90,8 @@ def load_model(
     name = name_of_weight_without_number(model)
     if name is not None:
         raise ValueError(
-            f"The weights of `{path_or_repo}` must be finite numbers, but those of `{name}` are not. Take another model, "
-            "such as an earlier checkpoint of its run."
+            f"The weights of `{path_or_repo}` must be finite numbers, but those of `{name}` are not. Take another "
+            "model, such as an earlier checkpoint of its run."
         )
     fill_special_tokens(model.generation_config, model.config)
     return model  # type: ignore[no-any-return]
@@ -144,8 +143,8 @@ def load_tokenizer(path_or_repo: PathLike, *, revision: str | None = None) -> Pr
     longest = tokenizer.model_max_length
     if type(longest) not in (int, float) or not longest >= 1:
         raise ValueError(
-            f"`model_max_length` in the tokenizer_config.json of `{path_or_repo}` must be a number of at least 1, but is "
-            f"{longest!r} instead. Write the number of tokens that the model was trained on."
+            f"`model_max_length` in the tokenizer_config.json of `{path_or_repo}` must be a number of at least 1, but "
+            f"is {longest!r} instead. Write the number of tokens that the model was trained on."
         )
     _warn_of_split_tokens(path_or_repo, tokenizer)
     return tokenizer
@@ -249,16 +248,11 @@ def _read_config_fields(path_or_repo: PathLike, revision: str | None) -> dict[st
     folder = Path(path_or_repo)
     if folder.is_dir():
         _check_folder(folder)
-        try:
-            parse_json((folder / "config.json").read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"`{folder / 'config.json'}` must be JSON, but is not: {error}.") from error
     try:
-        file = _file_of(path_or_repo, "config.json", revision)
-    except OSError as error:
+        file = cached_file(path_or_repo, "config.json", revision=revision)
+    except Exception as error:  # the Hub's client raises errors of several libraries
         raise not_found(path_or_repo, "model", error, revision) from error
-    if file is None:
-        raise not_found(path_or_repo, "model", FileNotFoundError("It has no config.json."), revision)
+    assert file is not None  # else an error would have been raised
     fields = read_json_object(Path(file))
     model_type = fields.get("model_type")
     if model_type != Seq2SeqTransformerConfig.model_type:

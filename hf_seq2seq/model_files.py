@@ -1,7 +1,6 @@
-"""What the files of a model say, before a model is built: nothing is built whose sizes are not those of the weights."""
+"""What the files of a model say. Nothing is built before the config is known to have the sizes of the weights."""
 
 import copy
-import json
 import logging
 import re
 from collections.abc import Iterable, Mapping
@@ -14,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 
 from .atomic_writing import PathLike
 from .error_messages import first_line
+from .json_files import parse_json
 from .model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig as Config
 from .model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 
@@ -38,21 +38,12 @@ def read_json_object(file: Path) -> dict[str, Any]:
         ValueError: If it is no JSON object, or names a field twice.
     """
     try:
-        fields = json.loads(file.read_bytes(), object_pairs_hook=_without_doubles)
-    except (ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else first_line(error)
-        raise ValueError(f"`{file}` must be JSON, but is not: {reason}. Copy it again.") from error
+        fields = parse_json(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"`{file}` must be JSON, but is not: {first_line(error)}. Copy it again.") from error
     if not isinstance(fields, dict):
         raise ValueError(f"`{file}` must be a JSON object, but is {_shown(fields)} instead. Copy it again.")
     return fields
-
-
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    doubles = [name for name in dict.fromkeys(names) if names.count(name) > 1]
-    if doubles:
-        raise ValueError(f"{doubles[0]!r} is there twice")
-    return dict(pairs)
 
 
 def make_config(fields: Mapping[str, Any], place: PathLike) -> Config:
@@ -113,7 +104,8 @@ def check_sizes(config: Config, files: Iterable[Path], place: PathLike) -> None:
             )
     sizes, ties = _expected_sizes(config, place)
     stored = {name if name in sizes else f"model.{name}": size for name, size in stored.items()}
-    missing = {name for name in sizes.keys() - stored.keys() if ties.get(name) not in stored}
+    held = {ties.get(name, name) for name in stored}
+    missing = {name for name in sizes if ties.get(name, name) not in held}
     unmatched = sorted(missing | (stored.keys() - sizes.keys()))
     if unmatched:
         raise ValueError(
@@ -143,15 +135,14 @@ def _stored_sizes(files: Iterable[Path], place: PathLike) -> dict[str, tuple[int
 
 
 def _expected_sizes(config: Config, place: PathLike) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-    """Returns the sizes of a model's weights, and which weight stands for which where they are tied."""
+    """Returns the sizes of a model's weights, and for those that are tied to another one its name."""
     try:
         with torch.device("meta"):
             model = Seq2SeqTransformerForConditionalGeneration(copy.deepcopy(config))
     except (RuntimeError, OverflowError, TypeError, ImportError) as error:  # more than torch can count
         raise ValueError(f"The model of `{place}` must be one that torch can build: {first_line(error)}") from error
     sizes = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
-    ties = {name: source for name, source in model.all_tied_weights_keys.items()}
-    return sizes, ties | {source: name for name, source in ties.items()}
+    return sizes, dict(model.all_tied_weights_keys)
 
 
 def _shown(value: Any) -> str:

@@ -97,7 +97,10 @@ def test_a_saved_model_comes_back_whole_with_fields_changed(folder: Path) -> Non
         (change_config(encoder_layers=3), r"must have as many layers as .* says \(`encoder_layers` 3\), but have 2"),
         (change_config(decoder_layers=1), r"must have as many layers as .* says \(`decoder_layers` 1\), but have 2"),
         (change_config(attention_bias=True), "weights of `.*model` must be those .* but 24 are missing or left over"),
-        (change_config(tie_word_embeddings=False), "must be those .* but 1 are missing or left over, `lm_head.weight`"),
+        (
+            change_config(tie_word_embeddings=False),
+            "must be those .* but 1 are missing or left over, `lm_head.weight`",
+        ),
         (
             lambda folder: (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "another"}'),
             r"`.*model` must be a whole model, but holds an adapter too \(adapter_config.json\)\. Merge it",
