@@ -85,7 +85,7 @@ ATTRIBUTES: dict[Any, list[str]] = {
     accelerate.hooks: ["_hf_hook"],
     huggingface_hub.utils: ["httpx"],  # the client that it was built on, httpx or httpx2
     GenerationConfig: ["_get_default_generation_params"],
-    torch: ["_C"],
+    torch.autograd.function: ["_C"],
     torch._C: ["_are_functorch_transforms_active"],
     nn.Module: [
         *("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks"),
