@@ -31,7 +31,7 @@ def run(code: str) -> None:
 @pytest.mark.parametrize(
     "imports",
     [
-        "import hf_seq2seq, transformers",
+        pytest.param("import hf_seq2seq, transformers", marks=pytest.mark.slow),  # as nearly all tests do
         "import transformers; from transformers import AutoModel; import hf_seq2seq",
         "import hf_seq2seq.model.configuration_seq2seq_transformer, transformers",
     ],

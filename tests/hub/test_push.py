@@ -97,7 +97,9 @@ def run_in_process(example: str, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def test_the_examples_of_a_card_run_as_they_stand_with_the_package_and_where_it_is_not(
+@pytest.mark.parametrize("package", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_the_examples_of_a_card_run_as_they_stand(
+    package: bool,
     folder: Path,
     model: Any,
     letter_tokenizer: PreTrainedTokenizerFast,
@@ -109,7 +111,8 @@ def test_the_examples_of_a_card_run_as_they_stand_with_the_package_and_where_it_
     alone, with_package = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
     generated = model.generate(**letter_tokenizer(["a b"], return_tensors="pt"))
     expected = letter_tokenizer.batch_decode(generated, skip_special_tokens=True)
-    assert run_python(alone, package=False).stdout == f"{expected}\n"
+    printed = run_in_process(alone, capsys) if package else run_python(alone, package=False).stdout
+    assert printed == f"{expected}\n"
     assert run_in_process(with_package, capsys) == f"{Translator(model, letter_tokenizer)(['a b'])}\n"
 
 

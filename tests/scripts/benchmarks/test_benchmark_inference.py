@@ -113,6 +113,7 @@ def test_the_memory_of_a_search_is_measured_in_processes_of_their_own(source: Pa
     assert min(memory.values()) >= 0
 
 
+@pytest.mark.slow
 def test_the_memory_of_a_search_grows_with_the_batch(
     tmp_path: Path, letter_tokenizer: PreTrainedTokenizerFast
 ) -> None:
