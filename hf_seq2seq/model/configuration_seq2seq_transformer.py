@@ -191,6 +191,11 @@ class Seq2SeqTransformerConfig(PreTrainedConfig):
                 'Take `position_embedding_type="learned"` for an odd width.'
             )
 
+    def validate_kind(self) -> None:
+        """Checks that nobody takes the model for one without an encoder: `generate()` would."""
+        if not self.is_encoder_decoder:
+            raise ValueError("`is_encoder_decoder` must be True, but is False instead. Leave it out.")
+
     def validate_dropouts(self) -> None:
         """Checks that dropout rates are probabilities below 1."""
         for name in ("dropout", "attention_dropout", "activation_dropout"):
