@@ -51,7 +51,7 @@ def test_an_odd_value_is_one_line(folder: Path, tmp_path: Path, file: str, chang
     shutil.copytree(folder, odd)
     (odd / file).write_text(json.dumps(json.loads((odd / file).read_text()) | change))
     seconds, peak = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(ValueError, match="must be") as found:
+    with pytest.raises(ValueError, match="must") as found:
         use(odd)
     assert len(str(found.value).splitlines()) == 1
     assert time.process_time() - seconds < SECONDS
