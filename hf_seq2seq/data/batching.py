@@ -1,4 +1,7 @@
-"""Makes batches of about equal cost, with little padding."""
+"""Makes batches of about equal cost, with little padding.
+
+Which of the ways to batch a run takes is chosen in training/batches.py.
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import count

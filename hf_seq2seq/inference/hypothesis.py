@@ -1,4 +1,7 @@
-"""What a translation is, with all that can be told of it."""
+"""What a translation is, with all that can be told of it.
+
+The log-probabilities come from the two searches, torch_search.py and ctranslate2_search.py.
+"""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,7 @@
-"""Attention maps of one head, of all heads of a layer or of their mean; the soft alignment of a translation."""
+"""Attention maps of one head, of all heads of a layer or of their mean; the soft alignment of a translation.
+
+The scores Q K^T before the softmax are in head_scores.py.
+"""
 
 import math
 from dataclasses import dataclass
