@@ -132,6 +132,9 @@ class ModelArguments:
     vocab_size: int | None = _option(
         f"Size of the vocabulary of the tokenizer that is trained, {DEFAULT_VOCAB_SIZE} by default, for both sides."
     )
+    freeze: list[str] | None = _option(
+        "Names of weights that are not trained, in which * stands for any characters, such as 'model.encoder.*'."
+    )
 
     def config_values(self) -> dict[str, Any]:
         """Returns the config's fields that were given, without `vocab_size`, which the tokenizer decides."""

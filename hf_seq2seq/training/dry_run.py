@@ -12,6 +12,7 @@ from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForC
 
 from .arguments import Seq2SeqTransformerTrainingArguments
 from .batches import choose_batches
+from .schedule import warn_of_unreached_peak
 
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def describe_plan(
         padding = float(1 - (source.sum() + target.sum()) / padded)
     updates_an_epoch = math.ceil(batches / ranks / args.gradient_accumulation_steps)
     updates = args.max_steps if args.max_steps > 0 else math.ceil(updates_an_epoch * args.num_train_epochs)
+    warn_of_unreached_peak(args, updates)
     return {
         "pairs": len(dataset),
         "source_tokens": int(source.sum()),
@@ -94,4 +96,5 @@ def estimate_memory(
         twin.model(ids, decoder_input_ids=ids, use_cache=False)
     vocab_size, d_model = model.lm_head.weight.shape
     loss = 4 * (2 * min(LOSS_CHUNK, rows * length) * vocab_size + vocab_size * d_model + rows * length * d_model)
-    return int(5 * 4 * model.num_parameters() + sum(storage.nbytes() for storage in kept) + loss)
+    weights = 4 * model.num_parameters() + 4 * 4 * model.num_parameters(only_trainable=True)
+    return int(weights + sum(storage.nbytes() for storage in kept) + loss)

@@ -12,6 +12,7 @@ from hf_seq2seq.output_limits import banned_ids
 from hf_seq2seq.token_lookup import Side, unknown_id, vocabulary
 
 from .arguments import CHANGEABLE_FIELDS, ModelArguments
+from .freezing import freeze
 from .settings import Settings, check_positions
 
 
@@ -30,7 +31,7 @@ def prepare_model(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Mod
 
     Raises:
         OSError: If the folder of a model is missing.
-        ValueError: If tokenizer, `max_length` and model do not fit each other.
+        ValueError: If tokenizer, `max_length` and model do not fit each other, or `freeze` does not fit the weights.
         huggingface_hub.errors.StrictDataclassError: If the config's fields contradict each other.
     """
     model_args, use_cache = settings.model, settings.training.use_cache
@@ -47,6 +48,8 @@ def prepare_model(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Mod
     _check_vocabulary(model, tokenizer)
     model.generation_config.max_length = _longest_output(model, settings.data.max_length)
     model.generation_config.suppress_tokens = banned_ids(model.generation_config, unknown_id(tokenizer, "target"))
+    if model_args.freeze:
+        freeze(model, model_args.freeze)
     return model
 
 

@@ -35,7 +35,7 @@ from .generation_config import complete_generation_config
 from .progress import TokensProgressCallback
 from .publishing import PublishingTrainer
 from .resumed_data import EpochSetter
-from .schedule import paper_schedule
+from .schedule import paper_schedule, warn_of_unreached_peak
 
 
 logger = logging.getLogger(__name__)
@@ -175,7 +175,12 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
         )
 
     def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LRScheduler:
-        """Creates the learning rate's schedule: the paper's with `paper_schedule`, anew for each call of `train`."""
+        """Creates the learning rate's schedule: the paper's with `paper_schedule`, anew for each call of `train`.
+
+        Warns where the run is too short for it to reach its highest rate.
+        """
+        if self.lr_scheduler is None or self.lr_scheduler is self._paper_scheduler:
+            warn_of_unreached_peak(self.args, num_training_steps)
         if self.args.paper_schedule and (self.lr_scheduler is None or self.lr_scheduler is self._paper_scheduler):
             warmup_steps = self.args.get_warmup_steps(num_training_steps)
             optimizer = optimizer or self.optimizer

@@ -318,6 +318,16 @@ def test_what_does_not_fit_is_named(overrides: Settings, message: str, settings:
         run(settings, tmp_path / "out", **overrides)
 
 
+def test_a_warm_up_longer_than_the_run_is_told_at_its_start_and_in_its_plan(
+    settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for dry_run in (True, False):
+        run(settings, tmp_path / "out", max_steps=1, warmup_steps=4, dry_run=dry_run)
+        told = [message for message in caplog.messages if "it ends at 25.0 % of the highest rate" in message]
+        assert len(told) == 1
+        caplog.clear()
+
+
 def test_a_dry_run_counts_what_would_be_trained_and_writes_nothing(settings: Settings, tmp_path: Path) -> None:
     plan = run(settings, tmp_path / "out", dry_run=True, max_steps=None, num_train_epochs=4, save_steps=None)
     assert not (tmp_path / "out").exists()

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from hf_seq2seq.training.schedule import paper_learning_rate, paper_schedule
+from hf_seq2seq.training.arguments import Seq2SeqTransformerTrainingArguments
+from hf_seq2seq.training.schedule import paper_learning_rate, paper_schedule, warn_of_unreached_peak
 
 
 @pytest.mark.parametrize(
@@ -41,3 +42,21 @@ def test_the_scheduler_gives_each_group_the_paper_s_rate_whatever_it_had() -> No
         assert [group["lr"] for group in optimizer.param_groups] == [paper_learning_rate(step, 16, 2)] * 2
         optimizer.step()
         scheduler.step()
+
+
+@pytest.mark.parametrize(
+    ("options", "updates", "message"),
+    [
+        ({"paper_schedule": True}, 160, "rises for 4,000 updates, but the run has only 160: it ends at 4.0 % of"),
+        ({"paper_schedule": True}, 4000, None),
+        ({"warmup_steps": 10}, 9, "rises for 10 updates, but the run has only 9: it ends at 90.0 % of"),
+        ({"warmup_steps": 10, "lr_scheduler_type": "constant"}, 9, None),
+        ({}, 1, None),  # a share of all updates
+    ],
+)
+def test_a_run_too_short_for_its_warm_up_is_told(
+    options: dict[str, Any], updates: int, message: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_of_unreached_peak(Seq2SeqTransformerTrainingArguments(output_dir="out", **options), updates)
+    assert len(caplog.messages) == (message is not None)
+    assert (message or "") in caplog.text
