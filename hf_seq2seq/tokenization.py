@@ -13,10 +13,12 @@ import json
 import logging
 import os
 import re
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -30,6 +32,8 @@ logger = logging.getLogger(__name__)
 Kind = Literal["bpe", "unigram", "char", "word"]
 
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")  # ids 0 to 3
+
+SENTENCEPIECE_FILE = "sentencepiece.model"
 
 # Matches the "<" of a text that spells a special token. Text is cut behind it, so that no piece and no word can spell
 # a special token.
@@ -61,7 +65,24 @@ class Seq2SeqTransformerTokenizer(PreTrainedTokenizerFast):
     `skip_special_tokens=True` leaves them out. `AutoTokenizer` finds this class by its name once `hf_seq2seq` is
     imported. Without it, `AutoTokenizer` takes the stock class: tokens added before are whole there too, but decoding
     shows them.
+
+    One that was made from a SentencePiece model (`sentencepiece_tokenizer.load_sentencepiece`) keeps that file too.
     """
+
+    vocab_files_names = {  # noqa: RUF012  # as in transformers
+        **PreTrainedTokenizerFast.vocab_files_names,
+        "sentencepiece_file": SENTENCEPIECE_FILE,
+    }
+
+    def _save_pretrained(
+        self, save_directory: str | os.PathLike[str], file_names: tuple[str, ...], *options: Any, **more: Any
+    ) -> tuple[str, ...]:
+        source, copy = self.init_kwargs.get("sentencepiece_file"), Path(save_directory) / SENTENCEPIECE_FILE
+        if source is not None and not (copy.exists() and copy.samefile(source)):
+            shutil.copyfile(source, copy)
+            file_names += (str(copy),)
+        saved: tuple[str, ...] = super()._save_pretrained(save_directory, file_names, *options, **more)
+        return saved
 
     def _add_tokens(self, new_tokens: Sequence[str | AddedToken], special_tokens: bool = False) -> int:
         ordinary = []
