@@ -26,7 +26,7 @@ def check_side(side: str) -> None:
 def vocabulary(tokenizer: PreTrainedTokenizerBase, side: Side) -> dict[str, int]:
     """Returns the id of each token in the vocabulary of a side."""
     stock: Any = tokenizer
-    if side == "source" or not _has_two_vocabularies(tokenizer):
+    if side == "source" or not is_foreign_pair(tokenizer):
         return dict(tokenizer.get_vocab())
     return dict(stock.added_tokens_encoder) | {token: number for number, token in stock.decoder.items()}
 
@@ -35,7 +35,7 @@ def unknown_id(tokenizer: PreTrainedTokenizerBase, side: Side) -> int | None:
     """Returns the id of a side's unknown token, or None where there is none, or it is the end token too."""
     if tokenizer.unk_token is None or tokenizer.unk_token == tokenizer.eos_token:
         return None
-    if not _has_two_vocabularies(tokenizer):
+    if not is_foreign_pair(tokenizer):
         number: Any = tokenizer.unk_token_id
         return int(number)
     return vocabulary(tokenizer, side).get(str(tokenizer.unk_token))
@@ -50,7 +50,7 @@ def added_special_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
 
 def ids_to_tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], side: Side) -> list[str]:
     """Returns the tokens of a side's ids, and a name such as `<17>` for an id that the vocabulary does not have."""
-    if _has_two_vocabularies(tokenizer):
+    if is_foreign_pair(tokenizer):
         tokens = _tokens_by_id(tokenizer, side)
         found: Any = [tokens.get(number) for number in ids]
     else:
@@ -70,7 +70,7 @@ def readable_texts(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Sequence[i
     """
     unread = {-100, *tokenizer.all_special_ids} - {tokenizer.unk_token_id}
     read = [[number for number in ids if number not in unread] for ids in rows]
-    if side == "source" and _has_two_vocabularies(tokenizer):
+    if side == "source" and is_foreign_pair(tokenizer):
         return [" ".join(ids_to_tokens(tokenizer, ids, "source")) for ids in read]
     return list(tokenizer.batch_decode(read, skip_special_tokens=False))
 
@@ -129,7 +129,7 @@ def check_encodes_targets(tokenizer: PreTrainedTokenizerBase) -> None:
         )
 
 
-def _has_two_vocabularies(tokenizer: PreTrainedTokenizerBase) -> bool:
+def is_foreign_pair(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Returns True for FSMT's tokenizer, and for MarianMT's of a model with two vocabularies."""
     return isinstance(tokenizer, FSMTTokenizer) or bool(getattr(tokenizer, "separate_vocabs", False))
 

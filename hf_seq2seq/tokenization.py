@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from .text_lines import is_blank
+from .token_lookup import is_foreign_pair
 
 
 logger = logging.getLogger(__name__)
@@ -196,26 +197,67 @@ def _as_pretrained(tokenizer: Tokenizer, model_max_length: int | None) -> PreTra
     )
 
 
-def _checked_extra_tokens(extra_tokens: Iterable[str], tokenizer: Tokenizer) -> list[str]:
+def add_extra_tokens(tokenizer: PreTrainedTokenizerBase, extra_tokens: Iterable[str]) -> None:
+    """Adds ordinary tokens, such as the language tag ">>de<<", that are never cut and that decoding keeps.
+
+    They come last in the vocabulary. A token that the tokenizer has already is left as it is.
+
+    Args:
+        tokenizer: The tokenizer, which is changed.
+        extra_tokens: The tokens.
+
+    Raises:
+        ValueError: If a token is blank or a control token, decoding would change it, or the tokenizer has a vocabulary
+            for each side and belongs to another kind of model.
+    """
+    tokens = _checked_extra_tokens(extra_tokens, tokenizer.backend_tokenizer if tokenizer.is_fast else None)
+    if not tokens:
+        return
+    if is_foreign_pair(tokenizer):
+        raise ValueError(
+            f"`extra_tokens` must be left out for a {type(tokenizer).__name__} with a vocabulary for each side, which "
+            f"takes no more tokens, but are {', '.join(map(repr, tokens))} instead."
+        )
+    controls = set(tokenizer.special_tokens_map.values())
+    for token in tokens:
+        if token in controls:
+            raise ValueError(f"`extra_tokens` must not hold a special token of the tokenizer, but one is {token!r}.")
+    new = [token for token in tokens if token not in tokenizer.added_tokens_encoder]
+    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in new])
+
+
+def check_extra_tokens(extra_tokens: Iterable[str], name: str = "extra_tokens") -> None:
+    """Checks extra tokens as far as they can be checked without a tokenizer.
+
+    Args:
+        extra_tokens: The tokens.
+        name: The setting that names them, for messages.
+
+    Raises:
+        ValueError: If a token is blank or a special token, or one text is given in place of several.
+    """
     if isinstance(extra_tokens, str):
         raise ValueError(
-            f"`extra_tokens` must be a list of tokens, but is the text {extra_tokens!r} instead. "
-            f"Write [{extra_tokens!r}]."
+            f"`{name}` must be a list of tokens, but is the text {extra_tokens!r} instead. Write [{extra_tokens!r}]."
         )
-    tokens = list(dict.fromkeys(extra_tokens))
-    for token in tokens:
+    for token in extra_tokens:
         if is_blank(token) or token in SPECIAL_TOKENS:
-            raise ValueError(
-                f"`extra_tokens` must be neither blank nor a special token, but one is {token!r} instead."
-            )
+            raise ValueError(f"`{name}` must be neither blank nor a special token, but one is {token!r} instead.")
+
+
+def _checked_extra_tokens(extra_tokens: Iterable[str], tokenizer: Tokenizer | None) -> list[str]:
+    """Returns the tokens, each once; without a tokenizer of the tokenizers library their decoding is not checked."""
+    tokens = extra_tokens if isinstance(extra_tokens, str) else list(dict.fromkeys(extra_tokens))
+    check_extra_tokens(tokens)
+    for token in tokens:
         # If all characters of a token stand for bytes in the byte-level alphabet, it is decoded as those bytes.
-        decoded = tokenizer.decoder.decode([token]) if tokenizer.decoder else token
+        decoded = tokenizer.decoder.decode([token]) if tokenizer is not None and tokenizer.decoder else token
         if decoded != token:
             raise ValueError(
                 f"`extra_tokens` must be such that decoding gives them back, but {token!r} would come back as "
                 f"{decoded!r}. Use ASCII characters, as in '>>de<<'."
             )
-    return tokens
+    return list(tokens)
 
 
 def _training_lines(

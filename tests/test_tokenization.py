@@ -1,3 +1,4 @@
+import copy
 import gzip
 import json
 import pickle
@@ -9,12 +10,13 @@ from pkgutil import resolve_name
 from typing import Any
 
 import pytest
+from commands.test_import import write_marian
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from hf_seq2seq import train_tokenizer
-from hf_seq2seq.tokenization import SPECIAL_TOKENS, Kind
+from hf_seq2seq.tokenization import SPECIAL_TOKENS, Kind, add_extra_tokens
 
 
 KINDS: tuple[Kind, ...] = ("bpe", "unigram", "char", "word")
@@ -497,3 +499,40 @@ def test_a_progress_bar_is_shown_on_a_terminal_only(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
     train(kind)
     assert asked == [is_terminal]
+
+
+def test_extra_tokens_are_added_once_and_keep_the_ids_of_the_others(
+    trained: dict[str, PreTrainedTokenizerFast],
+) -> None:
+    tokenizer = copy.deepcopy(trained["bpe"])
+    before = tokenizer.get_vocab()
+    for _ in range(2):
+        add_extra_tokens(tokenizer, ["<new>", TAGS[0]])
+    assert tokenizer.get_vocab() == before | {"<new>": len(before)}
+    assert tokenizer("x<new>")["input_ids"] == [*before_ids(trained["bpe"], "x"), len(before), 2]
+
+
+def before_ids(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+@pytest.mark.parametrize(
+    ("token", "message"),
+    [
+        ("\u0120x", "decoding gives them back"),
+        ("<end>", "must not hold a special token of the tokenizer, but one is '<end>'"),
+    ],
+)
+def test_an_extra_token_that_cannot_be_added_is_named(
+    token: str, message: str, trained: dict[str, PreTrainedTokenizerFast]
+) -> None:
+    tokenizer = copy.deepcopy(trained["bpe"])
+    tokenizer.add_special_tokens({"eos_token": "<end>"})
+    with pytest.raises(ValueError, match=message):
+        add_extra_tokens(tokenizer, [token])
+
+
+def test_a_foreign_tokenizer_with_two_vocabularies_takes_no_tokens(tmp_path: Path) -> None:
+    write_marian(tmp_path / "marian", separate=True)
+    with pytest.raises(ValueError, match=r"left out for a MarianTokenizer with a vocabulary for each side.*'<new>'"):
+        add_extra_tokens(AutoTokenizer.from_pretrained(tmp_path / "marian"), ["<new>"])

@@ -69,6 +69,33 @@ def mix_corpora(
     return mixture
 
 
+def tag_sources(corpus: "Dataset | IterableDataset", tag: str) -> "Dataset | IterableDataset":
+    """Returns the corpus with a tag, and a space, before each source; an empty tag leaves it as it is.
+
+    Args:
+        corpus: Pairs in the text columns "source" and "target".
+        tag: What tells the model apart what kind of pairs these are, such as ">>de<<".
+    """
+    from datasets import IterableDataset
+
+    from .filtering import STREAM_BATCH_SIZE
+
+    if not tag:
+        return corpus
+
+    return corpus.map(
+        _put_before_sources,
+        batched=True,
+        batch_size=STREAM_BATCH_SIZE if isinstance(corpus, IterableDataset) else 1000,
+        fn_kwargs={"tag": tag},
+        features=corpus.features,
+    )
+
+
+def _put_before_sources(batch: dict[str, list[str]], tag: str) -> dict[str, list[str]]:
+    return {"source": [f"{tag} {text}" for text in batch["source"]]}
+
+
 def _check_weights(weights: Sequence[float], num_corpora: int) -> None:
     if len(weights) != num_corpora:
         raise ValueError(

@@ -132,6 +132,10 @@ class ModelArguments:
     vocab_size: int | None = _option(
         f"Size of the vocabulary of the tokenizer that is trained, {DEFAULT_VOCAB_SIZE} by default, for both sides."
     )
+    extra_token: list[str] | None = _option(
+        "Tokens that are never cut, such as '>>de<<': of a new tokenizer, or added to that of `tokenizer` or "
+        "`model_name_or_path`."
+    )
     freeze: list[str] | None = _option(
         "Names of weights that are not trained, in which * stands for any characters, such as 'model.encoder.*'."
     )
@@ -196,6 +200,10 @@ class DataArguments:
         "How often pairs are drawn from each training corpus, text files first, then tables, then the dataset; "
         "smaller corpora are repeated. By default each pair is there once."
     )
+    corpus_tags: list[str] | None = _option(
+        "What is put before each source of each training corpus, such as '>>de<<', as a token of its own; '' is none. "
+        "The order is that of corpus_weights."
+    )
     streaming: bool = _option(
         "Read the training pairs as they are needed, for data that does not fit on the disk; needs max_steps.", False
     )
@@ -254,11 +262,13 @@ class DataArguments:
                 f"`train_target` must name as many files as `train_source` ({num_sources}), but names {num_targets}."
             )
         num_corpora = num_sources + len(self.train_file or ()) + (self.dataset_name is not None)
-        if self.corpus_weights is not None and len(self.corpus_weights) != num_corpora:
-            raise ValueError(
-                f"`corpus_weights` must have one weight for each of the {num_corpora} training corpora, but has "
-                f"{len(self.corpus_weights)} instead."
-            )
+        for name, what in (("corpus_weights", "weight"), ("corpus_tags", "tag")):
+            values = getattr(self, name)
+            if values is not None and len(values) != num_corpora:
+                raise ValueError(
+                    f"`{name}` must have one {what} for each of the {num_corpora} training corpora, but has "
+                    f"{len(values)} instead."
+                )
         validation = self._given("validation_source", "validation_file", "validation_split")
         if len(validation) > 1:
             raise ValueError(

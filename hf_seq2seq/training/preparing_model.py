@@ -1,6 +1,6 @@
 """The model that a run trains: a new one, or one that is trained further."""
 
-from typing import Any
+from typing import Any, get_args
 
 from transformers import PreTrainedTokenizerBase, set_seed
 
@@ -40,6 +40,8 @@ def prepare_model(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Mod
         overrides = {name: value for name, value in given.items() if value is not None}
         # In a half type, small updates would be rounded away, and Adam's averages would underflow.
         model = load_model(model_args.model_name_or_path, dtype="float32", use_cache=use_cache, **overrides)
+        _check_vocabulary(model, tokenizer, num_new=len(settings.extra_tokens))
+        _add_rows(model, tokenizer, settings.training.seed)
     else:
         config = new_config(model_args, tokenizer, use_cache=use_cache)
         set_seed(settings.training.seed)
@@ -87,11 +89,22 @@ def _num_tokens(tokenizer: PreTrainedTokenizerBase, side: Side) -> int:
     return max(vocabulary(tokenizer, side).values()) + 1  # ids may have gaps
 
 
-def _check_vocabulary(model: Model, tokenizer: PreTrainedTokenizerBase) -> None:
+def _add_rows(model: Model, tokenizer: PreTrainedTokenizerBase, seed: int) -> None:
+    """Gives the model a row for each token that it has none for, drawn around the mean of the other rows."""
+    num_sources, num_targets = (_num_tokens(tokenizer, side) for side in get_args(Side))
+    set_seed(seed)
+    if num_sources > model.config.vocab_size:
+        model.resize_token_embeddings(num_sources)
+    if num_targets > (model.config.decoder_vocab_size or 0):  # still, where the sides have a table each
+        model.resize_decoder_token_embeddings(num_targets)
+
+
+def _check_vocabulary(model: Model, tokenizer: PreTrainedTokenizerBase, num_new: int = 0) -> None:
+    """Checks that the model has a row for each token, but for as many as are new."""
     sides: dict[str, Side] = {"vocab_size": "source", "decoder_vocab_size": "target"}
     for name, side in sides.items():
         num_tokens, most = _num_tokens(tokenizer, side), getattr(model.config, name)
-        if num_tokens > most:
+        if num_tokens > most + num_new:
             raise ValueError(
                 f"The tokenizer must have at most as many tokens as the model's `{name}` ({most}), but has "
                 f"{num_tokens} instead. Use the tokenizer that the model was trained with."

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from hf_seq2seq.data import filter_pairs, load_parallel, mix_corpora, tokenize_pairs
+from hf_seq2seq.data.mixing import tag_sources
 
 from .arguments import DataArguments
 
@@ -61,11 +62,14 @@ def _load_training_pairs(data_args: DataArguments, seed: int) -> Any:
     corpora += [load_parallel(file=file, **columns, **options) for file in data_args.train_file or ()]
     if data_args.dataset_name is not None:
         corpora.append(_load_split(data_args, data_args.train_split or "train", **columns, **options))
-    if data_args.corpus_weights is None:
+    if data_args.corpus_weights is None and data_args.corpus_tags is None:
         return filter_pairs(mix_corpora(corpora), **data_args.filters)
     # Filtered before they are mixed: weights repeat the pairs of small corpora, and those are no duplicates to drop.
+    # And before they are tagged, so that a tag is not counted as characters.
     filtered = [filter_pairs(corpus, **data_args.filters) for corpus in corpora]
-    return mix_corpora(filtered, data_args.corpus_weights, seed=seed)
+    tags = data_args.corpus_tags or [""] * len(corpora)
+    tagged = [tag_sources(corpus, tag) for corpus, tag in zip(filtered, tags, strict=True)]
+    return mix_corpora(tagged, data_args.corpus_weights, seed=seed)
 
 
 def _load_validation_pairs(data_args: DataArguments) -> Any:

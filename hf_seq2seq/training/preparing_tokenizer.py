@@ -8,9 +8,9 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_seq2seq.loading import load_tokenizer
 from hf_seq2seq.token_lookup import check_encodes_targets
-from hf_seq2seq.tokenization import train_tokenizer
+from hf_seq2seq.tokenization import add_extra_tokens, train_tokenizer
 
-from .arguments import DEFAULT_VOCAB_SIZE, ModelArguments
+from .arguments import DEFAULT_VOCAB_SIZE
 from .settings import Settings
 
 
@@ -39,7 +39,11 @@ def prepare_tokenizer(settings: Settings, pairs: Any, checkpoint: str | None) ->
         path = checkpoint if (Path(checkpoint) / "tokenizer_config.json").exists() else output_dir
     if path is None and is_saved and training_args.local_process_index > 0:
         path = output_dir  # where the first process has saved it
-    tokenizer = _train(model_args, pairs) if path is None else load_tokenizer(path)
+    if path is None:
+        tokenizer = _train(settings, pairs)
+    else:
+        tokenizer = load_tokenizer(path)
+        add_extra_tokens(tokenizer, settings.extra_tokens)
     if model_args.model_name_or_path is None:
         tokenizer.model_max_length = settings.data.max_length
     check_tokenizer(tokenizer, str(path))
@@ -67,12 +71,14 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, path: str) -> None:
             )
 
 
-def _train(model_args: ModelArguments, pairs: Any) -> PreTrainedTokenizerBase:
+def _train(settings: Settings, pairs: Any) -> PreTrainedTokenizerBase:
+    model_args = settings.model
     is_stream = not hasattr(pairs, "__len__")
     return train_tokenizer(
         _texts(pairs.take(MAX_PAIRS) if is_stream else pairs),
         vocab_size=model_args.vocab_size or DEFAULT_VOCAB_SIZE,
         kind=model_args.tokenizer_kind or "bpe",
+        extra_tokens=settings.extra_tokens,
     )
 
 

@@ -11,6 +11,7 @@ from transformers.trainer_utils import IntervalStrategy
 
 from hf_seq2seq.evaluation import chosen_metrics
 from hf_seq2seq.model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
+from hf_seq2seq.tokenization import check_extra_tokens
 
 from .arguments import (
     FILE_FIELDS,
@@ -48,6 +49,12 @@ class Settings(NamedTuple):
         """Whether this process writes the files of the run that are written once."""
         return self.training.process_index == 0 and not self.training.dry_run
 
+    @property
+    def extra_tokens(self) -> list[str]:
+        """The tokens that are never cut: those that were asked for, then the tags of corpora."""
+        tags = [tag for tag in self.data.corpus_tags or () if tag]
+        return list(dict.fromkeys([*(self.model.extra_token or ()), *tags]))
+
     def as_dict(self) -> dict[str, Any]:
         """Returns all settings by name, and the number of processes."""
         parts = (asdict(self.model), asdict(self.data), self.training.to_dict())
@@ -75,6 +82,8 @@ def resolve_settings(
     if model_args.model_name_or_path is None:
         check_positions(model_args.first_config(), data_args.max_length)
     _check_tokenizer_kind(model_args, data_args)
+    check_extra_tokens(model_args.extra_token or (), "extra_token")
+    check_extra_tokens(filter(None, data_args.corpus_tags or ()), "corpus_tags")
     _check_contradictions(data_args, training_args)
     derived: dict[str, Any] = {}
     if model_args.model_name_or_path is not None and _is_open(training_args, "learning_rate", SCRATCH_LEARNING_RATE):

@@ -7,6 +7,7 @@ import datasets
 import pytest
 
 from hf_seq2seq.data import mix_corpora
+from hf_seq2seq.data.mixing import tag_sources
 
 
 def corpus(name: str, num_pairs: int, kind: str = "dataset") -> Any:
@@ -106,3 +107,12 @@ def test_corpora_and_weights_that_do_not_fit_are_errors(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         mix_corpora(corpora, weights)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_tag_is_put_before_each_source(streaming: bool) -> None:
+    pairs = corpus("text ", 2, "stream" if streaming else "dataset")
+    tagged = tag_sources(pairs, "<t>")
+    expected = [{"source": f"<t> text {number}", "target": f"text {number}"} for number in range(2)]
+    assert list(tagged) == expected
+    assert tag_sources(pairs, "") is pairs

@@ -172,6 +172,9 @@ FILES = {"train_source": ["a.en"], "train_target": ["a.de"]}
         ({"train_target": None}, r"`train_target` must name the other side of `train_source` \('a.en'\)"),
         ({"train_source": None}, r"`train_source` must name the other side of `train_target` \('a.de'\)"),
         ({"corpus_weights": [1.0, 2.0]}, "one weight for each of the 1 training corpora, but has 2 instead"),
+        ({"corpus_tags": ["a", "b"]}, "`corpus_tags` must have one tag for each of the 1 training corpora, but has 2"),
+        ({"corpus_tags": [" "]}, "`corpus_tags` must be neither blank nor a special token, but one is ' ' instead"),
+        ({"extra_token": ["</s>"]}, "`extra_token` must be neither blank nor a special token, but one is '</s>'"),
         ({"streaming": True}, "`max_steps` must be given together with `streaming`"),
         ({"streaming": True, "max_steps": 5}, "`tokens_per_batch` must be given together with `streaming`"),
         (

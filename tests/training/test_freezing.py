@@ -14,7 +14,7 @@ from hf_seq2seq.training.freezing import freeze
 from hf_seq2seq.training.run import run_training
 
 
-FREE = {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}
+FREE: dict[str, Any] = {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}
 
 
 def test_what_a_pattern_matches_gets_no_gradient() -> None:

@@ -3,7 +3,8 @@
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration, Translator
 from hf_seq2seq.evaluation import METRICS
 from hf_seq2seq.loading import load_model, load_tokenizer
 from hf_seq2seq.tokenization import train_tokenizer
+from hf_seq2seq.training import preparing_pairs
 from hf_seq2seq.training.arguments import DataArguments, ModelArguments, Seq2SeqTransformerTrainingArguments
-from hf_seq2seq.training.command_line import parse_arguments
+from hf_seq2seq.training.command_line import parse_arguments, to_options
 from hf_seq2seq.training.run import run_training
 from hf_seq2seq.training.run_folder import RunFolder
 from hf_seq2seq.training.trainer import Seq2SeqTransformerTrainer
@@ -140,12 +142,13 @@ def test_a_finished_run_notices_files_replaced_by_others_of_the_same_size_and_ti
     assert run(settings, finished, logging_steps=1)["num_steps"] == 6
 
 
-def test_a_run_that_broke_off_goes_on_to_the_same_weights(
-    settings: Settings, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class PowerCutError(Exception):
-        pass
+class PowerCutError(Exception):
+    """A run breaks off after its fifth update."""
 
+
+@pytest.fixture
+def power_cut(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
+    """Returns a context in which a run is cut off."""
     compute_loss = Seq2SeqTransformerTrainer.compute_loss
 
     def compute_loss_until_a_power_cut(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -153,16 +156,31 @@ def test_a_run_that_broke_off_goes_on_to_the_same_weights(
             raise PowerCutError
         return compute_loss(self, *args, **kwargs)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Seq2SeqTransformerTrainer, "compute_loss", compute_loss_until_a_power_cut)
-        with pytest.raises(PowerCutError):
-            run(settings, tmp_path / "out")
+    @contextmanager
+    def cut() -> Iterator[None]:
+        with monkeypatch.context() as patch:
+            patch.setattr(Seq2SeqTransformerTrainer, "compute_loss", compute_loss_until_a_power_cut)
+            with pytest.raises(PowerCutError):
+                yield
+
+    return cut
+
+
+def check_same_weights(folder: Path, other: Path) -> None:
+    weights, others = load_model(folder).state_dict(), load_model(other).state_dict()
+    for name, weight in weights.items():
+        assert torch.equal(others[name], weight), name
+
+
+def test_a_run_that_broke_off_goes_on_to_the_same_weights(
+    settings: Settings, finished: Path, tmp_path: Path, power_cut: Callable[[], AbstractContextManager[None]]
+) -> None:
+    with power_cut():
+        run(settings, tmp_path / "out")
     assert (tmp_path / "out" / "tokenizer.json").exists()
     assert not (tmp_path / "out" / "model.safetensors").exists()
     assert run(settings, tmp_path / "out")["num_steps"] == 6
-    straight, resumed = load_model(finished).state_dict(), load_model(tmp_path / "out").state_dict()
-    for name, weight in straight.items():
-        assert torch.equal(resumed[name], weight), name
+    check_same_weights(finished, tmp_path / "out")
 
 
 def test_another_setting_in_the_same_folder_is_named_with_both_values(settings: Settings, finished: Path) -> None:
@@ -197,6 +215,54 @@ def test_fine_tuning_takes_weights_and_tokenizer_of_the_model(
         assert torch.equal(tuned.state_dict()[name], weight), name
     assert tuned.config.dropout == 0.4
     assert load_tokenizer(tmp_path / "out").get_vocab() == load_tokenizer(finished).get_vocab()
+
+
+def test_tokens_are_added_to_a_model_that_there_is_and_its_run_goes_on_exactly(
+    settings: Settings, finished: Path, tmp_path: Path, power_cut: Callable[[], AbstractContextManager[None]]
+) -> None:
+    tags: Settings = {**FINE_TUNING, "model_name_or_path": finished, "extra_token": ">>de<<", "warmup_steps": 0}
+    run(settings, tmp_path / "still", **tags, learning_rate=0, max_steps=1)
+    before, after = load_model(finished), load_model(tmp_path / "still")
+    num_tokens = len(load_tokenizer(finished))
+    assert (after.config.vocab_size, after.config.decoder_vocab_size) == (num_tokens + 1, num_tokens + 1)
+    table, larger = before.lm_head.weight, after.lm_head.weight
+    assert torch.equal(larger[:-1], table)
+    assert torch.allclose(larger[-1], table.mean(0), atol=0.05)  # transformers draws it close to the mean
+    translator = Translator.from_pretrained(tmp_path / "still")
+    ids = translator.tokenizer(">>de<< one")["input_ids"]
+    assert ids == [num_tokens, *load_tokenizer(finished)(" one")["input_ids"]]
+    translator([">>de<< one"])
+
+    run(settings, tmp_path / "straight", **tags)
+    with power_cut():
+        run(settings, tmp_path / "out", **tags)
+    run(settings, tmp_path / "out", **tags)
+    check_same_weights(tmp_path / "straight", tmp_path / "out")
+
+
+def test_each_corpus_has_its_tag_which_is_one_token(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[str]] = []
+    loaded = preparing_pairs.load_pairs
+
+    def load_pairs(*args: Any) -> Any:
+        pairs = loaded(*args)
+        seen.append(list(pairs["train"]["source"]))
+        return pairs
+
+    monkeypatch.setattr("hf_seq2seq.training.run.load_pairs", load_pairs)
+    (tmp_path / "pairs.tsv").write_text("one\teins\ntwo\tzwei\n", encoding="utf-8")
+    options: Settings = {name: None for name in settings if name.startswith(("train_", "validation_"))}
+    tags: Settings = {"train_file": [tmp_path / "pairs.tsv"] * 2, "corpus_tags": ["", ">>de<<"]}
+    arguments = to_options(
+        {name: value for name, value in (settings | options | tags).items() if value is not None}
+        | {"output_dir": tmp_path / "out", "max_steps": 1, "max_characters": 4}
+    )
+    run_training(*parse_arguments(arguments))
+    assert seen == [["one", "two", ">>de<< one", ">>de<< two"]]  # the filter has not counted the tag
+    tokenizer = load_tokenizer(tmp_path / "out")
+    assert tokenizer.tokenize(">>de<< one") == [">>de<<", " ", "o", "n", "e"]
 
 
 def test_a_table_of_pairs_and_a_ready_tokenizer_without_validation(
