@@ -52,7 +52,9 @@ _CHECKS: dict[str, Check] = {
     ),
     **dict.fromkeys(("top_p", "typical_p"), _number(_SMALLEST, 1)),
     **dict.fromkeys(("min_p", "top_h", "epsilon_cutoff", "eta_cutoff"), _number(0, 1)),
-    **dict.fromkeys(("do_sample", "use_cache", "renormalize_logits", "remove_invalid_values"), _SWITCH),
+    **dict.fromkeys(
+        ("do_sample", "use_cache", "renormalize_logits", "remove_invalid_values", "gnmt_penalty"), _SWITCH
+    ),
     **dict.fromkeys(("output_attentions", "output_hidden_states", "output_scores", "output_logits"), _SWITCH),
     **dict.fromkeys(("return_dict_in_generate", "disable_compile"), _SWITCH),
     "exponential_decay_length_penalty": ("a list of a length and a factor", _is_length_and_factor),

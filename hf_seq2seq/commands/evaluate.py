@@ -15,6 +15,7 @@ from .options import (
     BeamSizeOption,
     DeviceOption,
     DtypeOption,
+    GnmtPenaltyOption,
     LengthPenaltyOption,
     ModelArgument,
     RevisionOption,
@@ -47,6 +48,7 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print the scores as one JSON object.")] = False,
     beam_size: BeamSizeOption = None,
     length_penalty: LengthPenaltyOption = None,
+    gnmt_penalty: GnmtPenaltyOption = None,
     batch_tokens: BatchTokensOption = 1024,
     backend: BackendOption = Backend.torch,
     device: DeviceOption = None,
@@ -74,7 +76,7 @@ def evaluate(
             name, device=device, dtype=dtype, batch_tokens=batch_tokens, backend=backend.value, revision=revision
         )
 
-    options: SearchOptions = {"beam_size": beam_size, "length_penalty": length_penalty}
+    options: SearchOptions = {"beam_size": beam_size, "length_penalty": length_penalty, "gnmt_penalty": gnmt_penalty}
     translator = load(model, revision)
     if against is not None and rival is None:
         rival = _load_rival(load, against)  # before anything is translated, since it may be a typing error

@@ -21,6 +21,13 @@ BeamSizeOption = Annotated[
 LengthPenaltyOption = Annotated[
     float | None, typer.Option(help="Above the model's own for longer outputs, below it for shorter ones.")
 ]
+GnmtPenaltyOption = Annotated[
+    bool | None,
+    typer.Option(
+        help="Divide log-probabilities by ((5 + length) / 6) ** penalty, as the paper did, or by length ** penalty; "
+        "by default as the model's settings say."
+    ),
+]
 BatchTokensOption = Annotated[
     int, typer.Option(min=1, help="The most source tokens, with padding, that are translated at once.")
 ]

@@ -21,6 +21,7 @@ from .options import (
     BeamSizeOption,
     DeviceOption,
     DtypeOption,
+    GnmtPenaltyOption,
     LengthPenaltyOption,
     ModelArgument,
     RevisionOption,
@@ -100,6 +101,29 @@ def translate(
     ] = OverLong.cut,
     beam_size: BeamSizeOption = None,
     length_penalty: LengthPenaltyOption = None,
+    gnmt_penalty: GnmtPenaltyOption = None,
+    min_new_tokens: Annotated[
+        int | None, typer.Option(min=0, help="The fewest tokens of a translation after its prefix.")
+    ] = None,
+    max_new_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="The most tokens of a translation; by default 50 more than its line has."),
+    ] = None,
+    do_sample: Annotated[
+        bool, typer.Option("--do-sample", help="Draw tokens by their probability in place of a search.")
+    ] = False,
+    temperature: Annotated[
+        float | None, typer.Option(help="Below 1, likely tokens are drawn more often; above 1, more rarely.")
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option(min=0, help="Draw among so many of the likeliest tokens; 0 for all, by default 50.")
+    ] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Draw among the likeliest tokens that have this probability together.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="The same number draws the same samples, whatever the batches are.")
+    ] = None,
     batch_tokens: BatchTokensOption = 1024,
     backend: BackendOption = Backend.torch,
     device: DeviceOption = None,
@@ -135,6 +159,14 @@ def translate(
         attention=alignments,
         beam_size=beam_size,
         length_penalty=length_penalty,
+        gnmt_penalty=gnmt_penalty,
+        min_new_tokens=min_new_tokens,
+        max_new_tokens=max_new_tokens,
+        do_sample=do_sample,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
         n_best=n_best,
         split_language=split_language,
         max_source_tokens=max_source_tokens,

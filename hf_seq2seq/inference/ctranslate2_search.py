@@ -13,7 +13,6 @@ from transformers import GenerationConfig
 
 from hf_seq2seq.generation_settings import check_generation_settings, read_generation_settings
 from hf_seq2seq.loading import check_stays_inside
-from hf_seq2seq.output_limits import longest_output
 
 from .segment import Ids, Output, Segment
 from .settings import DecodingSettings
@@ -40,6 +39,9 @@ class CTranslate2Search:
         ValueError: If it is damaged, was written by another program, or there is no such device or type.
         ImportError: If ctranslate2 is not installed.
     """
+
+    name = "ctranslate2"
+    lacks: Sequence[str] = ("gnmt_penalty", "seed")  # settings that the backend does not have
 
     def __init__(
         self,
@@ -119,7 +121,13 @@ class CTranslate2Search:
 
         A score is made of the log-probabilities that the search has, which are those of tokens that may be written.
         """
-        limits = [longest_output(len(segment.ids), self.num_positions) for segment in segments]
+        limits = [
+            settings.longest_output(len(segment.ids), len(segment.prefix_ids), self.num_positions)
+            for segment in segments
+        ]
+        if settings.min_new_tokens and len({len(segment.prefix_ids) for segment in segments}) > 1:
+            # CTranslate2 counts the prefix in the least length, which is one for the whole batch.
+            return [self.search([segment], settings)[0] for segment in segments]
         outputs = self._search(segments, settings, max(limits))
         for row, limit in enumerate(limits):
             # CTranslate2 has one limit for the whole batch.
@@ -135,7 +143,7 @@ class CTranslate2Search:
             max_decoding_length=limit,
             return_end_token=True,
             return_scores=True,
-            **self._translate_arguments(settings),
+            **self._translate_arguments(settings, len(segments[0].prefix_ids)),
         )
         return [
             [
@@ -145,16 +153,19 @@ class CTranslate2Search:
             for result in results
         ]
 
-    def _translate_arguments(self, settings: DecodingSettings) -> dict[str, Any]:
+    def _translate_arguments(self, settings: DecodingSettings, num_prefix: int) -> dict[str, Any]:
         """Returns settings, and those of the model that no option changes, as arguments of `translate_batch`."""
         own = self.generation_config
+        least = max((own.min_length or 0) - 1, 0)  # without the start token
+        if settings.min_new_tokens:
+            least = max(least, num_prefix + settings.min_new_tokens)
         arguments: dict[str, Any] = {
             "beam_size": settings.beam_size,
             "num_hypotheses": settings.n_best,
             "disable_unk": self._has_unknown,
             "repetition_penalty": own.repetition_penalty or 1.0,
             "no_repeat_ngram_size": own.no_repeat_ngram_size or 0,
-            "min_decoding_length": max((own.min_length or 0) - 1, 0),  # without the start token
+            "min_decoding_length": least,
         }
         if settings.do_sample:
             return arguments | {

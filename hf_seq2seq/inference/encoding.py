@@ -6,7 +6,6 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from hf_seq2seq.output_limits import longest_output
 from hf_seq2seq.text_lines import as_one_line, is_blank
 from hf_seq2seq.token_lookup import encode_sources, encode_targets, ids_to_tokens, unknown_id
 
@@ -41,7 +40,7 @@ def encode(
     encoded = _encode_texts(segments, tokenizer)
     encoded = _fit_length(encoded, tokenizer, settings, num_positions)
     _check_vocabulary(encoded, tokenizer, vocab_size)
-    encoded = _encode_prefixes(encoded, tokenizer)
+    encoded = _encode_prefixes(encoded, tokenizer, settings)
     _tell_unknown(encoded, tokenizer)
     return encoded
 
@@ -60,7 +59,7 @@ def _hypothesis(segment: Segment, output: Output, tokenizer: Any, settings: Deco
         score = output.score
         if score is None:
             found = output.log_probs[len(segment.prefix_ids) :]
-            score = sum(found) / max(1, len(found)) ** settings.length_penalty
+            score = sum(found) / max(1, len(found)) ** settings.length_exponent
         hypothesis = replace(hypothesis, token_log_probs=tuple(output.log_probs), score=score)
     if output.attention is not None:
         hypothesis = replace(
@@ -79,7 +78,7 @@ def _encode_texts(segments: Sequence[Segment], tokenizer: Any) -> list[Segment]:
     return [segment if is_blank(segment.text) else replace(segment, ids=next(ids)) for segment in segments]
 
 
-def _encode_prefixes(segments: Sequence[Segment], tokenizer: Any) -> list[Segment]:
+def _encode_prefixes(segments: Sequence[Segment], tokenizer: Any, settings: DecodingSettings) -> list[Segment]:
     prefixes = list(dict.fromkeys(segment.prefix for segment in segments if segment.prefix is not None))
     if not prefixes:
         return list(segments)
@@ -91,7 +90,7 @@ def _encode_prefixes(segments: Sequence[Segment], tokenizer: Any) -> list[Segmen
         for segment in segments
     ]
     for segment in encoded:
-        longest = longest_output(len(segment.ids))
+        longest = settings.longest_output(len(segment.ids), len(segment.prefix_ids))
         if segment.ids and len(segment.prefix_ids) >= longest:
             raise ValueError(
                 f"`prefix` must be shorter than the longest output of its text ({longest} tokens), but that of line "

@@ -11,7 +11,8 @@ from typing import Any, Literal, Self, TypedDict, get_args
 
 from transformers import GenerationConfig
 
-from hf_seq2seq.output_limits import banned_ids
+from hf_seq2seq.model.generation_seq2seq_transformer import GnmtPenalty
+from hf_seq2seq.output_limits import banned_ids, longest_output
 from hf_seq2seq.search_defaults import default_search
 
 
@@ -21,7 +22,10 @@ OverLong = Literal["cut", "split", "skip"]
 _WHOLE_NUMBERS = {
     "beam_size": (1, 1000),
     "n_best": (1, 1000),
+    "min_new_tokens": (0, math.inf),
+    "max_new_tokens": (1, math.inf),
     "top_k": (0, math.inf),
+    "seed": (0, 2**63 - 1),
     "max_source_tokens": (2, math.inf),
     "batch_tokens": (1, math.inf),
     "window": (1, math.inf),
@@ -36,10 +40,17 @@ class SearchOptions(TypedDict, total=False):
         beam_size: Number of hypotheses kept at each step; 1 is greedy search.
         length_penalty: The log-probability of a hypothesis is divided by its length to this power: 0 prefers short
             outputs, larger values longer ones. Greedy search does not use it.
+        gnmt_penalty: Whether the length penalty is ((5 + length) / 6) ** length_penalty, as in Wu et al. (2016) and
+            the paper, in place of length ** length_penalty. By default False.
         n_best: Number of hypotheses returned for each text. Those of a search are at most `beam_size` and come with
             the best first, samples as they were drawn. By default 1.
+        min_new_tokens: The fewest tokens of an output after its prefix, without the end token. By default 0.
+        max_new_tokens: The most tokens of an output after its prefix, the end token included. By default an output
+            with its prefix has at most 50 tokens more than its source, or what `min_new_tokens` asks for.
         do_sample: Whether tokens are drawn by their probability in place of a search, with random numbers of the
-            backend (`torch.manual_seed`, `ctranslate2.set_random_seed`). By default False.
+            backend (`torch.manual_seed`, or `ctranslate2.set_random_seed` before the first draw). By default False.
+        seed: Draws with random numbers that depend on this number and the place of the text alone, so that a text has
+            the same samples whatever is in its batch. The backend ctranslate2 does not have it.
         temperature: What log-probabilities are divided by before a token is drawn; below 1, likely tokens are drawn
             more often.
         top_k: Number of likeliest tokens among which one is drawn.
@@ -57,8 +68,12 @@ class SearchOptions(TypedDict, total=False):
 
     beam_size: int | None
     length_penalty: float | None
+    gnmt_penalty: bool | None
     n_best: int | None
+    min_new_tokens: int | None
+    max_new_tokens: int | None
     do_sample: bool | None
+    seed: int | None
     temperature: float | None
     top_k: int | None
     top_p: float | None
@@ -72,15 +87,19 @@ class DecodingSettings:
     """Settings that both backends follow, made once from the options and the model's own settings.
 
     Attributes:
-        beam_size: As in `SearchOptions`, as are the next six.
+        beam_size: As in `SearchOptions`, as are all of the same names.
         length_penalty: The power of the length.
+        gnmt_penalty: Whether it is that of Wu et al.
         n_best: Number of hypotheses.
         do_sample: Whether tokens are drawn.
         temperature: Divides the log-probabilities.
         top_k: Number of likeliest tokens.
         top_p: Probability of the likeliest tokens.
         early_stopping: When a beam search ends, as in transformers' `GenerationConfig`.
-        split_language: As in `SearchOptions`, as are the next two.
+        min_new_tokens: The fewest tokens after the prefix.
+        max_new_tokens: The most tokens after the prefix.
+        seed: What random numbers depend on.
+        split_language: The language by whose rules texts are cut into sentences.
         max_source_tokens: The most tokens of a text.
         over_long: What becomes of a longer one.
         banned_ids: The tokens that are never written.
@@ -93,12 +112,16 @@ class DecodingSettings:
 
     beam_size: int
     length_penalty: float
+    gnmt_penalty: bool
     n_best: int
     do_sample: bool
     temperature: float
     top_k: int
     top_p: float
     early_stopping: bool | str
+    min_new_tokens: int | None = None
+    max_new_tokens: int | None = None
+    seed: int | None = None
     split_language: str | None = None
     max_source_tokens: int = 1024
     over_long: OverLong = "cut"
@@ -134,7 +157,7 @@ class DecodingSettings:
             raise TypeError(f"`{name}` must be an option of the search ({known}), but is none of them.")
         given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
         do_sample, n_best = given.get("do_sample", False), given.get("n_best", 1)
-        for name in ("temperature", "top_k", "top_p"):
+        for name in ("temperature", "top_k", "top_p", "seed"):
             if name in given and not do_sample:
                 raise ValueError(f"`{name}` must be given together with `do_sample`, which is not set.")
         own: Any = generation_config
@@ -146,6 +169,7 @@ class DecodingSettings:
             "n_best": n_best,
             "beam_size": 1 if do_sample else max(usual["num_beams"], n_best),
             "length_penalty": usual["length_penalty"],
+            "gnmt_penalty": bool(getattr(own, "gnmt_penalty", False)),
             "early_stopping": usual["early_stopping"],
             "temperature": 1.0 if own.temperature is None else own.temperature,
             "top_k": 50 if own.top_k is None else own.top_k,
@@ -155,10 +179,41 @@ class DecodingSettings:
             **(values | given), banned_ids=tuple(banned_ids(own, unknown_id)), scores=scores, attention=attention
         )
 
+    @property
+    def length_exponent(self) -> float:
+        """What `length ** exponent` is the length penalty with, in either form."""
+        return GnmtPenalty(self.length_penalty) if self.gnmt_penalty else self.length_penalty
+
+    def longest_output(self, num_source: int, num_prefix: int, num_positions: float = math.inf) -> int:
+        """Returns the most tokens that an output may have, its prefix and its end token included.
+
+        Args:
+            num_source: Number of tokens of its source, the end token included.
+            num_prefix: Number of tokens of its prefix.
+            num_positions: The most tokens that the model has positions for.
+        """
+        limit = max(longest_output(num_source), num_prefix + (self.min_new_tokens or 0) + 1)
+        if self.max_new_tokens is not None:
+            limit = num_prefix + self.max_new_tokens
+        return int(min(limit, num_positions))
+
     def __post_init__(self) -> None:
         sampling = ("temperature", "top_k", "top_p") if self.do_sample else ()
         for name in ("beam_size", "n_best", "length_penalty", "max_source_tokens", *sampling):
             check_number(name, getattr(self, name))
+        for name in ("min_new_tokens", "max_new_tokens", "seed"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name))
+        if self.max_new_tokens is not None and self.max_new_tokens <= (self.min_new_tokens or 0):
+            raise ValueError(
+                f"`max_new_tokens` must be more than `min_new_tokens` ({self.min_new_tokens or 0}), since it counts "
+                f"the end token, but is {self.max_new_tokens} instead."
+            )
+        if self.seed is not None and self.beam_size > 1:
+            raise ValueError(
+                f"`beam_size` must be 1 with `seed`, but is {self.beam_size} instead. Leave it out, or call "
+                "`torch.manual_seed`."
+            )
         if self.over_long not in get_args(OverLong):
             raise ValueError(
                 f"`over_long` must be one of {', '.join(get_args(OverLong))}, but is {self.over_long!r} instead."

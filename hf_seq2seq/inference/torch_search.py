@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, PreTrainedModel
+from transformers import GenerationConfig, LogitsProcessor, PreTrainedModel
 
 from hf_seq2seq.model.generation_seq2seq_transformer import fill_special_tokens
 from hf_seq2seq.model.private_copy import private_copy
-from hf_seq2seq.output_limits import OutputLimits, end_ids, longest_output, up_to_end
+from hf_seq2seq.output_limits import OutputLimits, end_ids, up_to_end
 
 from .padding import pad_rows
+from .sampling import SeededSampling
 from .segment import Ids, Output, Segment
 from .settings import DecodingSettings
 
@@ -26,6 +27,9 @@ class TorchSearch:
     Args:
         model: A sequence-to-sequence model; it is put in evaluation mode.
     """
+
+    name = "torch"
+    lacks: Sequence[str] = ()  # settings that the backend does not have
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model: Any = model.eval()
@@ -76,7 +80,12 @@ class TorchSearch:
             )
         starts = [[int(start), *segment.prefix_ids] for segment in segments]
         start_ids, start_mask = pad_rows(starts, config.pad_token_id, device, side="left")
-        limits = torch.tensor([longest_output(len(segment.ids), self.num_positions) for segment in segments])
+        limits = torch.tensor(
+            [
+                settings.longest_output(len(segment.ids), len(segment.prefix_ids), self.num_positions)
+                for segment in segments
+            ]
+        )
         padding = start_ids.shape[1] - start_mask.sum(dim=1).cpu()  # before the start token
         last_columns = limits + padding  # of an output that is as long as may be; the start token is in column 0
         outputs = self.model.generate(
@@ -85,8 +94,9 @@ class TorchSearch:
             decoder_input_ids=start_ids,
             decoder_attention_mask=start_mask if start_ids.shape[1] > 1 else None,
             max_length=1 + int(last_columns.max()),  # with the start token
+            logits_processor=self._processors(segments, settings, start_ids.shape[1], int(last_columns.max())),
             stopping_criteria=[OutputLimits(last_columns.to(device))],
-            **generate_arguments(settings),
+            **generate_arguments(settings, self.generation_config),
         )
         rows, ends = outputs.tolist(), end_ids(self.generation_config)
         n_best = len(rows) // len(segments)
@@ -132,14 +142,36 @@ class TorchSearch:
             for row, ids in enumerate(outputs)
         ]
 
+    def _processors(
+        self, segments: Sequence[Segment], settings: DecodingSettings, start: int, last_column: int
+    ) -> list[LogitsProcessor]:
+        """Returns what changes the scores of the next tokens beside what `generate` itself does.
+
+        Args:
+            segments: The segments of the batch.
+            settings: How to search.
+            start: Number of columns before the first new token.
+            last_column: The last column that any output may have.
+        """
+        processors: list[LogitsProcessor] = []
+        if settings.seed is not None:
+            num_steps = last_column + 1 - start
+            processors.append(SeededSampling(settings, segments, start=start, num_steps=num_steps))
+        return processors
+
     def _settle_after_fork(self) -> None:
         if self._process != os.getpid():
             self._process = os.getpid()
             torch.set_num_threads(1)
 
 
-def generate_arguments(settings: DecodingSettings) -> dict[str, Any]:
-    """Returns settings as arguments of `generate`, without those of the model that would end an output elsewhere."""
+def generate_arguments(settings: DecodingSettings, generation_config: GenerationConfig) -> dict[str, Any]:
+    """Returns settings as arguments of `generate`, without those of the model that would end an output elsewhere.
+
+    Args:
+        settings: The settings.
+        generation_config: The model's own.
+    """
     is_greedy = settings.beam_size == 1
     arguments: dict[str, Any] = {
         "num_beams": settings.beam_size,
@@ -147,13 +179,19 @@ def generate_arguments(settings: DecodingSettings) -> dict[str, Any]:
         "do_sample": settings.do_sample,
         # Without beams `generate` uses neither of the two, and warns of other values than these.
         "early_stopping": False if is_greedy else settings.early_stopping,
-        "length_penalty": 1.0 if is_greedy else settings.length_penalty,
+        "length_penalty": 1.0 if is_greedy else settings.length_exponent,
         "use_cache": True,
         "suppress_tokens": list(settings.banned_ids) or None,
         "max_new_tokens": None,
         "forced_eos_token_id": None,  # it would force the end at the greatest length of the batch
         "return_dict_in_generate": False,
     }
-    if settings.do_sample:
+    if hasattr(generation_config, "gnmt_penalty"):  # which `length_exponent` has taken into account
+        arguments["gnmt_penalty"] = False
+    if settings.min_new_tokens is not None:
+        arguments["min_new_tokens"] = settings.min_new_tokens
+    if settings.seed is not None:  # then `SeededSampling` draws
+        arguments |= {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
+    elif settings.do_sample:
         arguments |= {"temperature": settings.temperature, "top_k": settings.top_k, "top_p": settings.top_p}
     return arguments

@@ -266,6 +266,13 @@ class Translator:
             scores=scores,
             attention=attention,
         )
+        for name in self._searcher.lacks:
+            value = getattr(settings, name)
+            if value is not None and value is not False:
+                raise ValueError(
+                    f"`{name}` must be left out with the backend {self._searcher.name}, but is {value!r} instead. "
+                    "Take the backend torch for it."
+                )
         if settings.split_language is not None:
             split_sentences("", settings.split_language)  # fails where the library for it is missing
         return settings

@@ -8,6 +8,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, PreTrainedTokenizerBase, StoppingCriteria
 
 from hf_seq2seq.inference import SearchOptions
+from hf_seq2seq.model.generation_seq2seq_transformer import GnmtPenalty
 from hf_seq2seq.output_limits import end_ids, up_to_end
 from hf_seq2seq.search_defaults import default_search
 
@@ -156,7 +157,9 @@ def beam_tree(
         output_scores=True,
     )
     returned = [tuple(up_to_end(ids, ends)) for ids in output.sequences[:, 1:].tolist()]
-    nodes = _make_nodes(running.following, finished.found, returned, length_penalty)
+    is_gnmt = getattr(model.generation_config, "gnmt_penalty", False)
+    exponent = GnmtPenalty(length_penalty) if is_gnmt else length_penalty
+    nodes = _make_nodes(running.following, finished.found, returned, exponent)
     tokens = readable_ids(tokenizer, [ids[-1] for ids in nodes if ids], "target")
     named = [model.generation_config.decoder_start_token_id or 0]
     tokens = [*readable_ids(tokenizer, named, "target"), *tokens]
@@ -170,7 +173,7 @@ def beam_tree(
 
 
 def _make_nodes(
-    following: list[dict[Ids, Tensor]], finished: list[Ids], returned: list[Ids], length_penalty: float
+    following: list[dict[Ids, Tensor]], finished: list[Ids], returned: list[Ids], exponent: float
 ) -> dict[Ids, dict[str, Any]]:
     """Returns for each hypothesis, parents first, the fields of its node, apart from its token.
 
@@ -178,7 +181,7 @@ def _make_nodes(
         following: For each step, the log-probabilities of the tokens that may follow each unfinished hypothesis.
         finished: The hypotheses that finished at some step.
         returned: The hypotheses that the search returned, the best first.
-        length_penalty: As in `BeamTree`.
+        exponent: What `length ** exponent` is the length penalty with.
     """
     log_probs = {ids: after for of_step in following for ids, after in of_step.items()}
     ends = {*finished, *returned}
@@ -193,7 +196,7 @@ def _make_nodes(
         fields: dict[str, Any] = {"parent": places[ids[:-1]], "step": len(ids), "log_prob": log_prob}
         fields["sum_log_prob"] = nodes[ids[:-1]]["sum_log_prob"] + log_prob
         if ids in ends:
-            fields["score"] = fields["sum_log_prob"] / len(ids) ** length_penalty
+            fields["score"] = fields["sum_log_prob"] / len(ids) ** exponent
             fields["rank"] = returned.index(ids) + 1 if ids in returned else None
         nodes[ids] = fields
     return nodes

@@ -114,7 +114,7 @@ def run_search(
             input_ids=input_ids,
             attention_mask=torch.ones_like(input_ids),
             max_length=1 + longest_output(len(ids), TorchSearch(observed).num_positions),  # with the start token
-            **(generate_arguments(settings) | {"return_dict_in_generate": True} | more),
+            **(generate_arguments(settings, observed.generation_config) | {"return_dict_in_generate": True} | more),
         )
 
 

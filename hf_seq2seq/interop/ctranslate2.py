@@ -57,6 +57,7 @@ _UNKNOWN_SETTINGS = (
     "encoder_no_repeat_ngram_size",
     "exponential_decay_length_penalty",
     "forced_bos_token_id",
+    "gnmt_penalty",
     "min_new_tokens",
     "sequence_bias",
 )

@@ -134,6 +134,8 @@ def to_marian(model: Seq2SeqTransformerForConditionalGeneration) -> MarianMTMode
     """
     check_model(model)
     faults = _faults_for_marian(model.config)
+    if getattr(model.generation_config, "gnmt_penalty", False):
+        faults.append("`gnmt_penalty` is True (it divides by the length to the power of `length_penalty`)")
     if faults:
         raise ValueError(f"The model must be one that MarianMT can represent, but: {'; '.join(faults)}.")
     settings = copied_settings(model)

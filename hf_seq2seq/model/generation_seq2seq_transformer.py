@@ -47,6 +47,18 @@ def generation_defaults(config: Seq2SeqTransformerConfig) -> dict[str, Any]:
     }
 
 
+class GnmtPenalty(float):
+    """The alpha of a length penalty of ((5 + length) / 6) ** alpha, which `length ** GnmtPenalty(alpha)` is.
+
+    It is that of Wu et al. (2016), equation 14 (https://arxiv.org/abs/1609.08144), which Vaswani et al. (2017) used
+    (section 6.1). transformers' search divides log-probabilities by `length ** length_penalty`.
+    """
+
+    def __rpow__(self, length: Any, modulus: Any = None) -> Any:
+        """Returns the penalty of a length."""
+        return ((5 + length) / 6) ** float(self)
+
+
 class Seq2SeqTransformerGenerationConfig(GenerationConfig):
     """Settings that leave the search open for as long as nobody chooses one.
 
@@ -58,6 +70,10 @@ class Seq2SeqTransformerGenerationConfig(GenerationConfig):
     def _get_default_generation_params() -> dict[str, Any]:
         defaults = GenerationConfig._get_default_generation_params()
         return {name: value for name, value in defaults.items() if name not in PAPER_SEARCH}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the settings without a mark beside which transformers reads none of others, as `gnmt_penalty`."""
+        return {name: value for name, value in super().to_dict().items() if name != "_from_model_config"}
 
 
 def fill_special_tokens(settings: GenerationConfig, config: Seq2SeqTransformerConfig) -> None:
@@ -94,15 +110,20 @@ class Seq2SeqTransformerGenerationMixin(GenerationMixin):
         """Completes the settings of a call as transformers does, without warnings that nobody's wish has caused.
 
         What the model's own settings lack is filled in, and a limit of theirs gives way to a call's `max_new_tokens`.
+        With the setting `gnmt_penalty`, which transformers does not know, the length penalty is Wu et al.'s.
         """
-        own = without_unused_settings(self.generation_config)
+        own: Any = without_unused_settings(self.generation_config)
+        own.gnmt_penalty = bool(getattr(own, "gnmt_penalty", False))  # a call can set only what is there
         fill_special_tokens(own, self.config)
         model: Any = SimpleNamespace(config=self.config, generation_config=own)
         is_limited = kwargs.get("max_length", getattr(generation_config, "max_length", None)) is not None
+        settings: Any
         settings, model_kwargs = GenerationMixin._prepare_generation_config(model, generation_config, **kwargs)
         settings.update(**GenerationConfig._get_default_generation_params(), defaults_only=True)
         if settings.max_new_tokens is not None and not is_limited:
             settings.max_length = None
+        if settings.gnmt_penalty:
+            settings.length_penalty = GnmtPenalty(settings.length_penalty)
         return settings, model_kwargs
 
     def _prefill(

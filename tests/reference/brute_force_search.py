@@ -1,8 +1,9 @@
 """Decoding by exhaustive search, and a plain beam search, over any next-token distribution.
 
 Both score a hypothesis as `generate()` of transformers does: the sum of its tokens' log-probabilities divided by
-length ** length_penalty. The length counts what was generated: the end token, but neither the start token nor a forced
-prefix. A hypothesis ends with the end token or at the length limit.
+length ** length_penalty, or by ((5 + length) / 6) ** length_penalty as GNMT does. The length counts what was
+generated: the end token, but neither the start token nor a forced prefix. A hypothesis ends with the end token or at
+the length limit.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,6 +25,11 @@ class Hypothesis(NamedTuple):
     tokens: Tokens
 
 
+def normalised(total: float, length: int, length_penalty: float, gnmt_penalty: bool) -> float:
+    """Divides the log-probability of a hypothesis by its length penalty; Wu et al. (2016), equation 14, for GNMT's."""
+    return float(total / (((5 + length) / 6) if gnmt_penalty else length) ** length_penalty)
+
+
 def exhaustive_search(
     next_log_probs: NextLogProbs,
     *,
@@ -31,6 +37,7 @@ def exhaustive_search(
     eos_token_id: int,
     max_new_tokens: int,
     length_penalty: float,
+    gnmt_penalty: bool = False,
 ) -> list[Hypothesis]:
     """Scores every possible output, best first.
 
@@ -41,6 +48,7 @@ def exhaustive_search(
         eos_token_id: the token that ends a hypothesis.
         max_new_tokens: the length at which a hypothesis ends without it.
         length_penalty: exponent of the length.
+        gnmt_penalty: whether the penalty is that of GNMT.
     """
     finished: list[Hypothesis] = []
 
@@ -50,7 +58,9 @@ def exhaustive_search(
                 continue
             longer, sum_log_probs = (*tokens, token), total + float(log_prob)
             if token == eos_token_id or len(longer) == max_new_tokens:
-                finished.append(Hypothesis(sum_log_probs / len(longer) ** length_penalty, longer))
+                finished.append(
+                    Hypothesis(normalised(sum_log_probs, len(longer), length_penalty, gnmt_penalty), longer)
+                )
             else:
                 extend(longer, sum_log_probs)
 
@@ -67,6 +77,7 @@ def beam_search(
     max_new_tokens: int,
     length_penalty: float,
     early_stopping: EarlyStopping,
+    gnmt_penalty: bool = False,
 ) -> list[Hypothesis]:
     """Beam search for one sentence, best first, without a batch, a cache or anything to reorder.
 
@@ -83,6 +94,7 @@ def beam_search(
         max_new_tokens: the length at which a hypothesis ends without the end token.
         length_penalty: exponent of the length.
         early_stopping: when to stop, see above.
+        gnmt_penalty: whether the penalty is that of GNMT.
     """
     live: list[tuple[float, Tokens]] = [(0.0, ())]
     finished: list[Hypothesis] = []
@@ -97,11 +109,12 @@ def beam_search(
         ends = [tokens[-1] == eos_token_id or length == max_new_tokens for _, tokens in best]
         for (total, tokens), has_ended in list(zip(best, ends, strict=True))[:num_beams]:
             if has_ended:
-                finished.append(Hypothesis(total / length**length_penalty, tokens))
+                finished.append(Hypothesis(normalised(total, length, length_penalty, gnmt_penalty), tokens))
         finished = sorted(finished, reverse=True)[:num_beams]
         live = [hypothesis for hypothesis, has_ended in zip(best, ends, strict=True) if not has_ended][:num_beams]
         if len(finished) == num_beams and live:
             reach = max_new_tokens if early_stopping == "never" and length_penalty > 0 else length
-            if early_stopping is True or live[0][0] / reach**length_penalty <= finished[-1].score:
+            best_possible = normalised(live[0][0], reach, length_penalty, gnmt_penalty)
+            if early_stopping is True or best_possible <= finished[-1].score:
                 break
     return finished
