@@ -43,6 +43,13 @@ class Format(StrEnum):
     jsonl = "jsonl"
 
 
+class Utility(StrEnum):
+    """What a translation is worth where another is right."""
+
+    chrf = "chrf"
+    bleu = "bleu"
+
+
 class OverLong(Enum):
     """What becomes of a line that is too long."""
 
@@ -70,8 +77,8 @@ def translate(
         bool,
         typer.Option(
             "--scores",
-            help="Add the score that ranks hypotheses: the log-probability divided by the length to the power of the "
-            "length penalty; as text, after a tab. With --format jsonl the log-probabilities are there too.",
+            help="Add the score that ranks hypotheses: the log-probability divided by the length penalty; as text, "
+            "after a tab. With --format jsonl the log-probabilities are there too.",
         ),
     ] = False,
     alignments: Annotated[
@@ -102,6 +109,26 @@ def translate(
     beam_size: BeamSizeOption = None,
     length_penalty: LengthPenaltyOption = None,
     gnmt_penalty: GnmtPenaltyOption = None,
+    diversity_rate: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="Make the hypotheses of a search differ more: what the k-th best continuation of one loses, times k.",
+        ),
+    ] = None,
+    mbr: Annotated[
+        bool,
+        typer.Option(
+            "--mbr",
+            help="Choose by minimum Bayes risk among hypotheses or samples; the score is the expected utility.",
+        ),
+    ] = False,
+    mbr_utility: Annotated[
+        Utility | None, typer.Option(help="What a translation is worth where another is right; by default chrf.")
+    ] = None,
+    mbr_candidates: Annotated[
+        int | None, typer.Option(min=1, help="Choose among so many; by default as many as beams, or 32 samples.")
+    ] = None,
     min_new_tokens: Annotated[
         int | None, typer.Option(min=0, help="The fewest tokens of a translation after its prefix.")
     ] = None,
@@ -160,6 +187,10 @@ def translate(
         beam_size=beam_size,
         length_penalty=length_penalty,
         gnmt_penalty=gnmt_penalty,
+        diversity_rate=diversity_rate,
+        mbr=mbr,
+        mbr_utility=None if mbr_utility is None else mbr_utility.value,
+        mbr_candidates=mbr_candidates,
         min_new_tokens=min_new_tokens,
         max_new_tokens=max_new_tokens,
         do_sample=do_sample,

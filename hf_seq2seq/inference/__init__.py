@@ -4,9 +4,11 @@ In: a model, its tokenizer and lines of text. Out: hypotheses, with scores and a
 Imports `model/` and the files above the rooms.
 """
 
+from .diversity import SiblingPenalty
 from .hypothesis import Hypothesis
+from .ranking import expected_utilities
 from .settings import SearchOptions
 from .translator import Translator
 
 
-__all__ = ["Hypothesis", "SearchOptions", "Translator"]
+__all__ = ["Hypothesis", "SearchOptions", "SiblingPenalty", "Translator", "expected_utilities"]

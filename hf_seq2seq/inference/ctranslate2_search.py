@@ -41,7 +41,7 @@ class CTranslate2Search:
     """
 
     name = "ctranslate2"
-    lacks: Sequence[str] = ("gnmt_penalty", "seed")  # settings that the backend does not have
+    lacks: Sequence[str] = ("gnmt_penalty", "diversity_rate", "seed")  # settings that the backend does not have
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class CTranslate2Search:
             least = max(least, num_prefix + settings.min_new_tokens)
         arguments: dict[str, Any] = {
             "beam_size": settings.beam_size,
-            "num_hypotheses": settings.n_best,
+            "num_hypotheses": settings.num_hypotheses,
             "disable_unk": self._has_unknown,
             "repetition_penalty": own.repetition_penalty or 1.0,
             "no_repeat_ngram_size": own.no_repeat_ngram_size or 0,

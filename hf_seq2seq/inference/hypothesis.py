@@ -25,8 +25,8 @@ class Hypothesis:
             for. Words are what white space separates. The end token, and others that a text does not show, have None.
         source_words: The same for the tokens of the source.
         score: What a search ranks its hypotheses by, if scores were asked for: the log-probability of what it wrote
-            after the prefix, divided by the number of these tokens to the power of the length penalty. For a text that
-            was translated in several parts, it is the sum of their scores.
+            after the prefix, divided by the length penalty, or by minimum Bayes risk the expected utility. For a text
+            that was translated in several parts, it is the sum of their scores.
     """
 
     text: str

@@ -23,7 +23,7 @@ class SeededSampling(LogitsProcessor):  # type: ignore[misc, unused-ignore]
 
     Args:
         settings: How to draw.
-        segments: The segments of the batch; each has `n_best` rows, which are neighbours.
+        segments: The segments of the batch; each has `num_hypotheses` rows, which are neighbours.
         start: Number of columns before the first token that is drawn.
         num_steps: The most tokens that are drawn.
     """
@@ -37,7 +37,9 @@ class SeededSampling(LogitsProcessor):  # type: ignore[misc, unused-ignore]
             self._warpers.append(TopKLogitsWarper(settings.top_k))
         if settings.top_p < 1:
             self._warpers.append(TopPLogitsWarper(float(settings.top_p)))
-        keys = [(segment.line, segment.place, sample) for segment in segments for sample in range(settings.n_best)]
+        keys = [
+            (segment.line, segment.place, sample) for segment in segments for sample in range(settings.num_hypotheses)
+        ]
         numbers = [np.random.default_rng([settings.seed or 0, *key]).random(num_steps) for key in keys]
         self._numbers = torch.from_numpy(np.stack(numbers))  # (rows, steps), from 0 to 1
 

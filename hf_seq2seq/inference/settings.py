@@ -17,11 +17,13 @@ from hf_seq2seq.search_defaults import default_search
 
 
 OverLong = Literal["cut", "split", "skip"]
+Utility = Literal["chrf", "bleu"]
 
 # Beyond these a search runs out of memory, or scores out of the numbers that float32 holds.
 _WHOLE_NUMBERS = {
     "beam_size": (1, 1000),
     "n_best": (1, 1000),
+    "mbr_candidates": (1, 100_000),
     "min_new_tokens": (0, math.inf),
     "max_new_tokens": (1, math.inf),
     "top_k": (0, math.inf),
@@ -30,7 +32,7 @@ _WHOLE_NUMBERS = {
     "batch_tokens": (1, math.inf),
     "window": (1, math.inf),
 }
-_NUMBERS = {"length_penalty": (-10, 10), "temperature": (1e-6, 1e6), "top_p": (0, 1)}
+_NUMBERS = {"length_penalty": (-10, 10), "temperature": (1e-6, 1e6), "top_p": (0, 1), "diversity_rate": (0, 100)}
 
 
 class SearchOptions(TypedDict, total=False):
@@ -44,6 +46,14 @@ class SearchOptions(TypedDict, total=False):
             the paper, in place of length ** length_penalty. By default False.
         n_best: Number of hypotheses returned for each text. Those of a search are at most `beam_size` and come with
             the best first, samples as they were drawn. By default 1.
+        diversity_rate: Makes the hypotheses of a search differ more: the k-th best continuation of a hypothesis loses
+            this much log-probability times k. They are ranked without this penalty (see `SiblingPenalty`).
+        mbr: Chooses by minimum Bayes risk: the translation that is worth most on average if one of the candidates is
+            right (see `expected_utilities`). Its score is that value, from 0 to 100. By default False.
+        mbr_utility: What a translation is worth where another is right: "chrf" or "bleu" of the sentence. By default
+            "chrf".
+        mbr_candidates: Number of hypotheses of the search, or of samples, that `mbr` chooses from. By default
+            `beam_size`, or 32 samples.
         min_new_tokens: The fewest tokens of an output after its prefix, without the end token. By default 0.
         max_new_tokens: The most tokens of an output after its prefix, the end token included. By default an output
             with its prefix has at most 50 tokens more than its source, or what `min_new_tokens` asks for.
@@ -70,6 +80,10 @@ class SearchOptions(TypedDict, total=False):
     length_penalty: float | None
     gnmt_penalty: bool | None
     n_best: int | None
+    diversity_rate: float | None
+    mbr: bool | None
+    mbr_utility: Utility | None
+    mbr_candidates: int | None
     min_new_tokens: int | None
     max_new_tokens: int | None
     do_sample: bool | None
@@ -96,6 +110,10 @@ class DecodingSettings:
         top_k: Number of likeliest tokens.
         top_p: Probability of the likeliest tokens.
         early_stopping: When a beam search ends, as in transformers' `GenerationConfig`.
+        diversity_rate: Penalty for continuations of one hypothesis.
+        mbr: Whether to choose by minimum Bayes risk.
+        mbr_utility: What a translation is worth where another is right.
+        mbr_candidates: Number of translations that it is chosen from.
         min_new_tokens: The fewest tokens after the prefix.
         max_new_tokens: The most tokens after the prefix.
         seed: What random numbers depend on.
@@ -119,6 +137,10 @@ class DecodingSettings:
     top_k: int
     top_p: float
     early_stopping: bool | str
+    diversity_rate: float | None = None
+    mbr: bool = False
+    mbr_utility: Utility = "chrf"
+    mbr_candidates: int = 1
     min_new_tokens: int | None = None
     max_new_tokens: int | None = None
     seed: int | None = None
@@ -164,10 +186,17 @@ class DecodingSettings:
         usual = default_search(own)
         check_number("n_best", n_best)
         check_number("beam_size", usual["num_beams"])
+        if "mbr_candidates" in given:
+            check_number("mbr_candidates", given["mbr_candidates"])
+        for name in ("mbr_candidates", "mbr_utility"):
+            if name in given and not given.get("mbr"):
+                raise ValueError(f"`{name}` must be given together with `mbr`, which is not set.")
+        beam_size = 1 if do_sample else max(usual["num_beams"], n_best, given.get("mbr_candidates", 1))
         values = {
             "do_sample": do_sample,
             "n_best": n_best,
-            "beam_size": 1 if do_sample else max(usual["num_beams"], n_best),
+            "beam_size": beam_size,
+            "mbr_candidates": max(32, n_best) if do_sample else given.get("beam_size", beam_size),
             "length_penalty": usual["length_penalty"],
             "gnmt_penalty": bool(getattr(own, "gnmt_penalty", False)),
             "early_stopping": usual["early_stopping"],
@@ -183,6 +212,17 @@ class DecodingSettings:
     def length_exponent(self) -> float:
         """What `length ** exponent` is the length penalty with, in either form."""
         return GnmtPenalty(self.length_penalty) if self.gnmt_penalty else self.length_penalty
+
+    @property
+    def num_hypotheses(self) -> int:
+        """Number of hypotheses that a search is to return, of which `n_best` may be chosen afterwards."""
+        return self.mbr_candidates if self.mbr else self.n_best
+
+    @property
+    def needs_log_probs(self) -> bool:
+        """Whether the log-probabilities of the tokens are wanted, or the choice among hypotheses depends on them."""
+        chooses = self.diversity_rate is not None or (self.mbr and not self.do_sample)
+        return self.scores or chooses
 
     def longest_output(self, num_source: int, num_prefix: int, num_positions: float = math.inf) -> int:
         """Returns the most tokens that an output may have, its prefix and its end token included.
@@ -201,7 +241,7 @@ class DecodingSettings:
         sampling = ("temperature", "top_k", "top_p") if self.do_sample else ()
         for name in ("beam_size", "n_best", "length_penalty", "max_source_tokens", *sampling):
             check_number(name, getattr(self, name))
-        for name in ("min_new_tokens", "max_new_tokens", "seed"):
+        for name in ("min_new_tokens", "max_new_tokens", "seed", "diversity_rate"):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name))
         if self.max_new_tokens is not None and self.max_new_tokens <= (self.min_new_tokens or 0):
@@ -220,12 +260,36 @@ class DecodingSettings:
             )
         if self.n_best > self.beam_size and not self.do_sample:
             raise ValueError(f"`n_best` must be at most `beam_size` ({self.beam_size}), but is {self.n_best} instead.")
+        self._check_choice()
         for name, is_set in (("split_language", self.split_language), ("over_long", self.over_long == "split")):
             if is_set and (self.attention or self.n_best > 1):
                 raise ValueError(
                     f"`{name}` must be left out with several hypotheses or `attention`, but is "
                     f"{getattr(self, name)!r}."
                 )
+
+    def _check_choice(self) -> None:
+        """Raises ValueError if the settings of a choice among hypotheses contradict others."""
+        if self.diversity_rate is not None and self.do_sample:
+            raise ValueError(
+                f"`diversity_rate` must be left out with `do_sample`, but is {self.diversity_rate} instead: samples "
+                "differ by themselves."
+            )
+        if self.mbr_utility not in get_args(Utility):
+            raise ValueError(
+                f"`mbr_utility` must be one of {', '.join(get_args(Utility))}, but is {self.mbr_utility!r} instead."
+            )
+        if not self.mbr:
+            return
+        if self.mbr_candidates > self.beam_size and not self.do_sample:
+            raise ValueError(
+                f"`mbr_candidates` must be at most `beam_size` ({self.beam_size}), but is {self.mbr_candidates} "
+                "instead."
+            )
+        if self.n_best > self.mbr_candidates:
+            raise ValueError(
+                f"`n_best` must be at most `mbr_candidates` ({self.mbr_candidates}), but is {self.n_best} instead."
+            )
 
 
 def check_number(name: str, value: Any) -> None:

@@ -13,6 +13,7 @@ from hf_seq2seq.model.generation_seq2seq_transformer import fill_special_tokens
 from hf_seq2seq.model.private_copy import private_copy
 from hf_seq2seq.output_limits import OutputLimits, end_ids, up_to_end
 
+from .diversity import SiblingPenalty
 from .padding import pad_rows
 from .sampling import SeededSampling
 from .segment import Ids, Output, Segment
@@ -66,8 +67,8 @@ class TorchSearch:
             settings: How to search.
 
         Returns:
-            For each segment its `n_best` outputs, the best first: without the start token, and with the end token
-            unless the greatest length was reached, which is each segment's own.
+            For each segment its `num_hypotheses` outputs, the best first: without the start token, and with the end
+            token unless the greatest length was reached, which is each segment's own.
         """
         self._settle_after_fork()
         config, device = self.model.config, self.model.device
@@ -99,9 +100,9 @@ class TorchSearch:
             **generate_arguments(settings, self.generation_config),
         )
         rows, ends = outputs.tolist(), end_ids(self.generation_config)
-        n_best = len(rows) // len(segments)
+        number = len(rows) // len(segments)
         return [
-            [Output(up_to_end(ids[1 + pad : 1 + last], ends)) for ids in rows[n_best * row : n_best * (row + 1)]]
+            [Output(up_to_end(ids[1 + pad : 1 + last], ends)) for ids in rows[number * row : number * (row + 1)]]
             for row, (pad, last) in enumerate(zip(padding.tolist(), last_columns.tolist(), strict=True))
         ]
 
@@ -157,6 +158,10 @@ class TorchSearch:
         if settings.seed is not None:
             num_steps = last_column + 1 - start
             processors.append(SeededSampling(settings, segments, start=start, num_steps=num_steps))
+        if settings.diversity_rate is not None:
+            num_ends = len(end_ids(self.generation_config))
+            num_ranks = max(2, 1 + num_ends) * settings.beam_size  # as many as `generate` looks at
+            processors.append(SiblingPenalty(settings.diversity_rate, num_ranks))
         return processors
 
     def _settle_after_fork(self) -> None:
@@ -175,7 +180,7 @@ def generate_arguments(settings: DecodingSettings, generation_config: Generation
     is_greedy = settings.beam_size == 1
     arguments: dict[str, Any] = {
         "num_beams": settings.beam_size,
-        "num_return_sequences": settings.n_best,
+        "num_return_sequences": settings.num_hypotheses,
         "do_sample": settings.do_sample,
         # Without beams `generate` uses neither of the two, and warns of other values than these.
         "early_stopping": False if is_greedy else settings.early_stopping,

@@ -15,12 +15,16 @@ from hf_seq2seq.token_lookup import unknown_id
 
 from .encoding import decode, encode
 from .hypothesis import Hypothesis
+from .ranking import rank
 from .segment import Output, Segment, number_lines
 from .sentences import join_lines, split_lines, split_sentences
 from .settings import DecodingSettings, SearchOptions, check_number
 from .torch_search import TorchSearch
 from .windows import in_batches, in_windows
 
+
+# Up to so many rows of the decoder for each text a batch has as many tokens as asked for.
+_USUAL_ROWS = 16
 
 BACKENDS = ("torch", "ctranslate2")
 
@@ -297,11 +301,13 @@ class Translator:
         blank = [Hypothesis("")] * settings.n_best
         translated = [replace(segment, hypotheses=blank) for segment in segments if not segment.ids]
         with_ids = [segment for segment in segments if segment.ids]
-        for batch in in_batches(with_ids, lambda segment: len(segment.ids), self.batch_tokens):
+        # Many samples or beams of a text would need the memory of many texts.
+        batch_tokens = self.batch_tokens * _USUAL_ROWS // max(_USUAL_ROWS, settings.num_hypotheses, settings.beam_size)
+        for batch in in_batches(with_ids, lambda segment: len(segment.ids), batch_tokens):
             found = self._search(batch, settings)
-            if settings.scores or settings.attention:
+            if settings.needs_log_probs or settings.attention:
                 found = self._score(found, settings)
-            translated += [decode(segment, self.tokenizer, settings) for segment in found]
+            translated += [rank(decode(segment, self.tokenizer, settings), settings) for segment in found]
         return join_lines(lines, translated)
 
     def _search(self, batch: Sequence[Segment], settings: DecodingSettings) -> list[Segment]:
@@ -323,7 +329,7 @@ class Translator:
                 sources, [output.ids for output in outputs], with_attention=settings.attention
             )
             for number, output, told in zip(numbers, outputs, found, strict=True):
-                log_probs = told.log_probs if settings.scores else ()
+                log_probs = told.log_probs if settings.needs_log_probs else ()
                 scored[number] = replace(output, log_probs=log_probs, attention=told.attention)
         in_order = iter([scored[number] for number in range(len(pairs))])
         return [replace(segment, outputs=[next(in_order) for _ in segment.outputs]) for segment in segments]

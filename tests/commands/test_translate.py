@@ -26,6 +26,7 @@ from hf_seq2seq.text_lines import LINE_ENDS
 Command = Callable[..., tuple[int, str, str]]
 
 SAMPLING = ("temperature", "top_k", "top_p", "seed")
+CHOICE = ("diversity_rate", "mbr_utility", "mbr_candidates")
 LENGTHS = ("min_new_tokens", "max_new_tokens")
 LINES = ["äöü", "", "ü文", "  ", "中文字中文字", "ß"]
 
@@ -139,15 +140,18 @@ def test_options_reach_the_translator(
     monkeypatch.setattr(Translator, "translate_lines", record_prefix)
     type_in(b"")
     assert command("translate", model_folder, "--device", "cpu")[0] == 0
-    left_out = dict.fromkeys(("beam_size", "length_penalty", "gnmt_penalty", "split_language", *SAMPLING, *LENGTHS))
-    plain = {"scores": False, "attention": False, "n_best": 1, **left_out, "do_sample": False}
+    left_out = dict.fromkeys(
+        ("beam_size", "length_penalty", "gnmt_penalty", "split_language", *SAMPLING, *LENGTHS, *CHOICE)
+    )
+    plain = {"scores": False, "attention": False, "n_best": 1, **left_out, "do_sample": False, "mbr": False}
     plain |= {"max_source_tokens": 1024, "over_long": "cut"}
     assert given == plain | {"batch_tokens": 1024, "device": torch.device("cpu")}
     type_in(TEXT.encode())
     options = (
         "--beam-size 3 --batch-tokens 7 --length-penalty 0.5 --n-best 2 --prefix ß --split-language de "
         "--dtype float64 --max-source-tokens 99 --over-long skip --gnmt-penalty --do-sample --temperature 0.5 "
-        "--top-k 3 --top-p 0.9 --seed 4 --min-new-tokens 5 --max-new-tokens 6"
+        "--top-k 3 --top-p 0.9 --seed 4 --min-new-tokens 5 --max-new-tokens 6 --diversity-rate 0.3 --mbr "
+        "--mbr-utility bleu --mbr-candidates 7"
     )
     command("translate", model_folder, "--device", "cpu", *options.split(), "--scores", "--alignments")
     assert given == {
@@ -164,6 +168,8 @@ def test_options_reach_the_translator(
         "do_sample": True,
         **dict(zip(SAMPLING, (0.5, 3, 0.9, 4), strict=True)),
         **dict(zip(LENGTHS, (5, 6), strict=True)),
+        "mbr": True,
+        **dict(zip(CHOICE, (0.3, "bleu", 7), strict=True)),
         "scores": True,
         "device": torch.device("cpu"),
     }
