@@ -99,9 +99,6 @@ def names_in(owner: Any) -> set[str]:
     file = Path(inspect.getfile(owner))
     text = file.read_text(encoding="utf-8") if file.suffix == ".py" else ""
     return {*dir(owner), *re.findall(r"\b(?:self|cls|model|module|generation_config)\.(_[a-zA-Z]\w*)", text)}
-    file = Path(inspect.getfile(owner))
-    text = file.read_text(encoding="utf-8") if file.suffix == ".py" else ""
-    return {*dir(owner), *re.findall(r"\b(?:self|cls|model|module)\.(_[a-zA-Z]\w*)", text)}
 
 
 @pytest.mark.parametrize(("owner", "name"), [(owner, name) for owner, found in FUNCTIONS.items() for name in found])

@@ -1,10 +1,11 @@
 # Copyright 2026 The hf_seq2seq authors. Licensed under the Apache License, Version 2.0.
-"""Checks of what a model is given. This file travels with published checkpoints."""
+"""What a model is given: checks, and what PEFT names otherwise. This file travels with published checkpoints."""
 
 import difflib
+import functools
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from transformers.utils.generic import TransformersKwargs
@@ -15,6 +16,32 @@ _KEYWORDS_OF_OTHERS = frozenset(TransformersKwargs.__optional_keys__) | {
     *("adapter_names", "cache_position", "cross_attn_head_mask", "decoder_head_mask", "head_mask", "logits_to_keep"),
     *("return_dict", "special_tokens_mask", "task_ids", "token_type_ids"),
 }
+
+Forward = TypeVar("Forward", bound=Callable[..., Any])
+
+
+def with_prefix_of_adapter(forward: Forward) -> Forward:
+    """Lets `generate()` begin with the keys and values of PEFT's prefix tuning.
+
+    PEFT 0.21 passes them at each step as `past_key_values`, the former name of `cache`, beside the cache of the
+    search. transformers leaves the former out, so that the prefix has no effect. Here the first step reads it, and
+    where nothing is cached, each step.
+    """
+
+    @functools.wraps(forward)
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("cache") is not None and kwargs.get("past_key_values") is not None:
+            prefix, cache = kwargs.pop("past_key_values"), kwargs["cache"]
+            if cache.is_compileable:
+                raise ValueError(
+                    '`cache_implementation` must be "dynamic" with prefix tuning, but is one of a fixed size instead, '
+                    "which has no room for the prefix. Leave it out."
+                )
+            if cache.get_seq_length() == 0 or kwargs.get("use_cache") is False:
+                kwargs["cache"] = prefix
+        return forward(self, *args, **kwargs)
+
+    return wrapped  # type: ignore[return-value]
 
 
 def check_keywords(forward: Callable[..., Any], keywords: Iterable[str]) -> None:

@@ -23,7 +23,6 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
     BaseModelOutput,
     BaseModelOutputWithPastAndCrossAttentions,
-    Seq2SeqLMOutput,
     Seq2SeqModelOutput,
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -38,8 +37,9 @@ from .generation_seq2seq_transformer import (
     Seq2SeqTransformerGenerationMixin,
     generation_defaults,
 )
-from .inputs_seq2seq_transformer import check_ids_or_embeddings, check_keywords
+from .inputs_seq2seq_transformer import check_ids_or_embeddings, check_keywords, with_prefix_of_adapter
 from .loss_seq2seq_transformer import check_labels, summed_loss
+from .outputs_seq2seq_transformer import Seq2SeqTransformerOutput
 from .publishing_seq2seq_transformer import Seq2SeqTransformerPublishing
 from .vocabulary_seq2seq_transformer import Seq2SeqTransformerVocabulary
 
@@ -685,6 +685,7 @@ class Seq2SeqTransformerForConditionalGeneration(
         model_inputs: dict[str, Any] = super().prepare_inputs_for_generation(input_ids, **kwargs)
         return model_inputs
 
+    @with_prefix_of_adapter
     @can_return_tuple
     @deprecate_kwarg("past_key_values", "5.40.0", new_name="cache")
     def forward(  # type: ignore[misc]  # TransformersKwargs has `position_ids` too
@@ -706,7 +707,7 @@ class Seq2SeqTransformerForConditionalGeneration(
         num_items_in_batch: torch.Tensor | int | None = None,
         return_logits: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> Seq2SeqLMOutput:
+    ) -> Seq2SeqTransformerOutput:
         """Predicts each next target token and, given labels, returns the loss.
 
         All arguments of `Seq2SeqTransformerModel.forward` mean what they mean there, `decoder_input_ids` is by default
@@ -761,7 +762,7 @@ class Seq2SeqTransformerForConditionalGeneration(
             loss = summed_loss(self.lm_head, hidden_states, logits, labels, smoothing, r_drop_alpha)
             count = (labels != -100).sum() if num_items_in_batch is None else num_items_in_batch
             loss = loss / torch.as_tensor(count, device=loss.device).clamp(min=1)
-        return Seq2SeqLMOutput(
+        return Seq2SeqTransformerOutput(
             loss=loss,
             logits=logits,
             cache=outputs.cache,

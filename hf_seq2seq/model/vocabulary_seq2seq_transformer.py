@@ -8,6 +8,7 @@ travels with published checkpoints.
 
 from typing import Any
 
+import torch
 from torch import nn
 from transformers.modeling_utils import PreTrainedModel
 
@@ -40,6 +41,35 @@ class Seq2SeqTransformerVocabulary(PreTrainedModel):
     @_keys_to_ignore_on_save.setter
     def _keys_to_ignore_on_save(self, names: set[str]) -> None:
         """Ignores what the base class sets, which are the names that classes list: ours list none."""
+
+    def tie_weights(self, missing_keys: set[str] | None = None, recompute_mapping: bool = True) -> None:
+        """Makes one of the tables that the config ties, and loads one that the weights do not have from its twin.
+
+        So `from_pretrained(folder, tie_word_embeddings=False)` gives the output projection of a tied model a copy of
+        the table, not random numbers, and `share_encoder_decoder_embeddings=False` the target likewise.
+
+        Args:
+            missing_keys: The names that were not in a checkpoint; those that are filled in are removed.
+            recompute_mapping: Whether the config is asked anew what is tied.
+        """
+        missing = missing_keys or set()
+        for target, source in self._twins().items():
+            if target in missing and target not in self.all_tied_weights_keys and source not in missing:
+                copy, table = self.get_parameter(target), self.get_parameter(source)
+                if copy.shape == table.shape:
+                    with torch.no_grad():
+                        copy.copy_(table)
+                    missing.remove(target)
+        super().tie_weights(missing_keys=missing_keys, recompute_mapping=recompute_mapping)
+
+    def _twins(self) -> dict[str, str]:
+        """Returns {target: source} of the tables that a config may tie, those that others are copied from first."""
+        prefix = "" if self.base_model is self else f"{self.base_model_prefix}."
+        source, target = (f"{prefix}{stack}.embed_tokens.weight" for stack in ("encoder", "decoder"))
+        twins = {target: source}
+        if hasattr(self, "lm_head"):
+            twins["lm_head.weight"] = source if self.config.share_encoder_decoder_embeddings else target
+        return twins
 
     def get_input_embeddings(self) -> nn.Embedding:
         """Returns the source's table, which is the target's too where they are shared."""

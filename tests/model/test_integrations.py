@@ -14,7 +14,7 @@ from reference.tiny_models import pad, random_sentences, tiny_config, tiny_model
 from torch import Tensor, nn
 from transformers import AutoModelForSeq2SeqLM, DynamicCache, EncoderDecoderCache
 
-from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration, Seq2SeqTransformerModel
+from hf_seq2seq import PAPER_SEARCH, Seq2SeqTransformerForConditionalGeneration, Seq2SeqTransformerModel
 
 
 Model = Seq2SeqTransformerForConditionalGeneration
@@ -153,6 +153,46 @@ def test_a_lora_adapter_trains_saves_merges_and_reloads(
     assert_same(logits(merged), trained)
     merged.save_pretrained(tmp_path / "merged")
     assert_same(logits(AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "merged")), trained)
+
+
+def with_prefix(model: Model) -> Any:
+    """A model with PEFT's prefix tuning, whose prefixes are large enough to change outputs."""
+    from peft import PrefixTuningConfig, get_peft_model
+
+    torch.manual_seed(0)
+    adapted_model = get_peft_model(model, PrefixTuningConfig(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=4)).eval()
+    for parameter in adapted_model.prompt_encoder.parameters():
+        nn.init.normal_(parameter)
+    return adapted_model
+
+
+@pytest.mark.parametrize("options", [{}, {"use_cache": False}, PAPER_SEARCH], ids=["greedy", "uncached", "beams"])
+@pytest.mark.filterwarnings("ignore:.*(past_key_values|is_gradient_checkpointing)")
+def test_generate_begins_with_the_prefix_of_prefix_tuning(options: dict[str, Any]) -> None:
+    """PEFT hands it over under the former name of a cache, and the prefix had no effect."""
+    model = with_prefix(tiny_model())
+    inputs = {name: value for name, value in batch().items() if not name.startswith("decoder")}
+    kept: dict[str, Any] = {"max_new_tokens": 6, "output_scores": True, "return_dict_in_generate": True}
+    found = model.generate(**inputs, **options, **kept)
+    assert torch.equal(found.sequences, model.generate(**inputs, **options, max_new_tokens=6))
+    expected = logits(model, inputs | {"decoder_input_ids": found.sequences[:, :-1]}).log_softmax(dim=-1)
+    of_tokens = expected.gather(2, found.sequences[:, 1:, None]).squeeze(2)
+    is_output = found.sequences[:, 1:] != 0
+    if "num_beams" in options:
+        sums = (of_tokens * is_output).sum(dim=1)
+        assert_same(found.sequences_scores, sums / is_output.sum(dim=1) ** options["length_penalty"])
+    else:
+        banned = [0, 1]
+        best = expected.index_fill(2, torch.tensor(banned), -torch.inf).argmax(dim=-1)
+        assert torch.equal(best[is_output], found.sequences[:, 1:][is_output])
+    assert not torch.equal(model.get_base_model().generate(**inputs, **options, max_new_tokens=6), found.sequences)
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing")
+def test_a_prefix_needs_a_cache_that_grows() -> None:
+    model = with_prefix(tiny_model())
+    with pytest.raises(ValueError, match='`cache_implementation` must be "dynamic" with prefix tuning'):
+        model.generate(input_ids=batch()["input_ids"], max_new_tokens=3, cache_implementation="static")
 
 
 def test_an_adapter_on_a_tied_head_merges_into_a_head_that_was_untied(tmp_path: Path) -> None:

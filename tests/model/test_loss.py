@@ -1,13 +1,18 @@
 """The training loss never holds all logits, yet it and its gradients are those of plain cross-entropy."""
 
+import dataclasses
+import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from accelerate.utils import convert_outputs_to_fp32
 from reference.tiny_models import pad, random_sentences, tiny_model
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import Trainer, TrainingArguments
 from transformers.trainer_pt_utils import LabelSmoother
 from transformers.utils.generic import TransformersKwargs
 
@@ -477,12 +482,62 @@ def test_logits_come_where_they_are_asked_for_or_cost_nothing_more() -> None:
     model, inputs = tiny_model(), batch()
     decoder_input_ids = model.prepare_decoder_input_ids_from_labels(inputs["labels"])
     without_labels = {"input_ids": inputs["input_ids"], "decoder_input_ids": decoder_input_ids}
-    assert model.train()(**inputs).logits is None
+    assert "logits" not in model.train()(**inputs)
     assert model.train()(**inputs, return_logits=True).logits.shape == (3, 6, 50)
     assert model.train()(**without_labels).logits.shape == (3, 6, 50)
     assert model.eval()(**inputs).logits.shape == (3, 6, 50)
-    assert model.eval()(**inputs, return_logits=False).logits is None
+    assert "logits" not in model.eval()(**inputs, return_logits=False)
     assert model.eval()(**without_labels, return_logits=False).logits.shape == (3, 6, 50)
+
+
+USES: dict[str, Callable[[Any], Any]] = {
+    "a method": lambda logits: logits.flatten(0, 1),
+    "an attribute": lambda logits: logits.shape,
+    "an index": lambda logits: logits[:, -1],
+    "a sum": lambda logits: logits + 1,
+    "a function": lambda logits: torch.log_softmax(logits, dim=-1),
+    "another loss": lambda logits: nn.functional.cross_entropy(logits, batch()["labels"]),
+}
+COPIES: dict[str, Callable[[Any], Any]] = {
+    "itself": lambda output: output,
+    "pickled": lambda output: pickle.loads(pickle.dumps(output)),
+    "replaced": lambda output: dataclasses.replace(output, encoder_last_hidden_state=None),
+    "a tree": lambda output: torch.utils._pytree.tree_map(torch.Tensor.detach, output),
+    "in float32": lambda output: convert_outputs_to_fp32(lambda: output)(),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+def test_logits_that_were_left_out_name_the_way_to_get_them(
+    use: Callable[[Any], Any], copied: Callable[[Any], Any]
+) -> None:
+    output = tiny_model().train()(**batch())
+    output.loss = output.loss.detach()
+    output.encoder_last_hidden_state = output.encoder_last_hidden_state.detach()
+    found = copied(output)
+    assert "logits" not in found
+    assert found.get("logits") is None
+    assert len(found.to_tuple()) == len(found.keys())
+    with pytest.raises((AttributeError, TypeError), match="`return_logits` must be True to read logits beside a loss"):
+        use(found.logits)
+
+
+def test_a_loss_that_a_stock_trainers_user_wrote_is_told_how_to_get_logits(tmp_path: Path) -> None:
+    class OwnLoss(Trainer):
+        asked: dict[str, bool] = {}  # noqa: RUF012
+
+        def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            outputs = model(**inputs, **self.asked)
+            return nn.functional.cross_entropy(outputs.logits.flatten(0, 1), inputs["labels"].flatten())
+
+    row = {name: value[0] for name, value in batch().items()}
+    settings = TrainingArguments(str(tmp_path), max_steps=1, use_cpu=True, save_strategy="no", disable_tqdm=True)
+    trainer = OwnLoss(tiny_model(), settings, train_dataset=[row])
+    with pytest.raises(AttributeError, match="Call the model with `return_logits=True`, or without `labels`"):
+        trainer.train()
+    trainer.asked = {"return_logits": True}
+    assert trainer.train().global_step == 1
 
 
 class LargestOverVocabulary(TorchDispatchMode):

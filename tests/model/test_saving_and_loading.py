@@ -111,6 +111,30 @@ def test_two_different_matrices_in_a_file_are_both_kept_though_the_config_ties_t
     assert torch.equal(logits(reloaded), logits(model))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("ties", TIES[1:], ids=lambda ties: f"shared={ties[SHARED]}, tied={ties[TIED]}")
+def test_a_table_that_is_untied_at_loading_begins_as_a_copy(
+    ties: dict[str, Any], dtype: torch.dtype, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = tiny_model(dtype=dtype)
+    model.save_pretrained(tmp_path)
+    untied = load(tmp_path, **ties)
+    assert_tied_as(untied, ties)
+    assert torch.equal(logits(untied), logits(model))
+    assert caplog.records == []
+    untied.save_pretrained(tmp_path)
+    assert torch.equal(logits(load(tmp_path)), logits(model))
+
+
+def test_a_table_of_another_size_is_not_copied(tmp_path: Path) -> None:
+    tiny_model().save_pretrained(tmp_path)
+    options: dict[str, Any] = {SHARED: False, TIED: False, "decoder_vocab_size": 60}
+    found: Any = Model.from_pretrained(tmp_path, output_loading_info=True, **options)
+    model, info = found
+    assert model.lm_head.weight.shape == (60, 16)
+    assert info["missing_keys"] == {"lm_head.weight", "model.decoder.embed_tokens.weight"}
+
+
 def test_a_head_that_was_given_weights_of_its_own_is_saved_though_the_config_ties_it(tmp_path: Path) -> None:
     model = tiny_model()
     model.lm_head.weight = nn.Parameter(model.lm_head.weight.detach() * 2)
