@@ -29,10 +29,12 @@ def _register_models(transformers: ModuleType) -> None:
 
 @when_imported("transformers.models.auto.tokenization_auto")
 def _register_tokenizer(auto: ModuleType) -> None:
-    """Registers the tokenizer's class as soon as AutoTokenizer is imported, which finds it by its name."""
+    """Registers the tokenizers' classes as soon as AutoTokenizer is imported, which finds them by their names."""
     config_class = import_module("hf_seq2seq.model").Seq2SeqTransformerConfig
     tokenizer_class = import_module("hf_seq2seq.tokenization").Seq2SeqTransformerTokenizer
-    auto.AutoTokenizer.register(config_class, fast_tokenizer_class=tokenizer_class)
+    pair_class = import_module("hf_seq2seq.tokenizer_pair").Seq2SeqTransformerTokenizerPair
+    for each in (pair_class, tokenizer_class):
+        auto.AutoTokenizer.register(config_class, fast_tokenizer_class=each, exist_ok=True)
 
 
 @when_imported("hf_seq2seq.model.modeling_seq2seq_transformer")

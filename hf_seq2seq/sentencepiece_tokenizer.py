@@ -20,7 +20,8 @@ from .tokenization import SPECIAL_TOKENS, Seq2SeqTransformerTokenizer
 
 # Constants of sentencepiece_model.proto.
 _UNIGRAM, _BPE = 1, 2
-_UNKNOWN, _CONTROL = 2, 3  # the types of pieces that no text can hold
+_UNKNOWN, _CONTROL, _BYTE = 2, 3, 6
+_NOT_SPELLABLE = (_UNKNOWN, _CONTROL, _BYTE)  # the types of pieces that no text can spell
 
 
 def load_sentencepiece(path: PathLike, special_tokens: Sequence[str] = SPECIAL_TOKENS) -> PreTrainedTokenizerFast:
@@ -67,13 +68,21 @@ def sentencepiece_file(tokenizer: PreTrainedTokenizerBase) -> Path | None:
 
 
 def _cut_control_pieces(tokenizer: Any, proto: Any) -> None:
-    """Has a text that spells a control piece cut behind its first character, so that it is text, as in SentencePiece.
+    """Has a text that spells a control or byte piece cut into two, so that it is text, as in SentencePiece.
 
-    The one difference left: an unknown character before the cut and one after it are two `<unk>`, not one.
+    Two differences are left: if no two neighbours in it can be parted without cutting a piece, its pieces differ, and
+    if all its characters are unknown, they are two `<unk>`, not one.
     """
-    controls = [piece.piece for piece in proto.pieces if piece.type in (_UNKNOWN, _CONTROL)]
-    spelt = "|".join(f"{re.escape(piece[0])}(?={re.escape(piece[1:])})" for piece in controls)
-    cut = pre_tokenizers.Split(Regex(spelt), behavior="merged_with_previous")
+    spellable = {piece.piece for piece in proto.pieces if piece.type not in _NOT_SPELLABLE}
+    pairs = {piece[i : i + 2] for piece in spellable for i in range(len(piece) - 1)}
+    cuts = []
+    for piece in (piece.piece for piece in proto.pieces if piece.type in _NOT_SPELLABLE):
+        places = range(1, len(piece))
+        harmless = [i for i in places if piece[i - 1 : i + 1] not in pairs and spellable & {piece[i - 1], piece[i]}]
+        place = next(iter(harmless), 1)
+        before, last, after = (re.escape(part) for part in (piece[: place - 1], piece[place - 1], piece[place:]))
+        cuts.append(f"(?<={before}){last}(?={after})" if before else f"{last}(?={after})")
+    cut = pre_tokenizers.Split(Regex("|".join(cuts)), behavior="merged_with_previous")
     parts = [cut] if tokenizer.pre_tokenizer is None else [tokenizer.pre_tokenizer, cut]
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(parts)
 

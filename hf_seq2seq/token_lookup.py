@@ -1,6 +1,7 @@
 """Looks up tokens and ids by side: source and target may have two vocabularies, as with MarianMT and FSMT.
 
-A stock tokenizer with two vocabularies turns tokens into ids by the source's, and ids into tokens by the target's.
+A tokenizer with two vocabularies turns tokens into ids by the source's, and ids into tokens by the target's: the stock
+ones of MarianMT and FSMT, and ours, which has a tokenizer for each side (tokenizer_pair.py).
 """
 
 from collections import ChainMap
@@ -23,11 +24,16 @@ def check_side(side: str) -> None:
         raise ValueError(f"`side` must be one of {', '.join(get_args(Side))}, but is {side!r} instead.")
 
 
+def side_tokenizer(tokenizer: PreTrainedTokenizerBase, side: Side) -> Any:
+    """Returns the tokenizer of one side, which is the tokenizer itself unless it is a pair of ours."""
+    return getattr(tokenizer, f"{side}_tokenizer", tokenizer)
+
+
 def vocabulary(tokenizer: PreTrainedTokenizerBase, side: Side) -> dict[str, int]:
     """Returns the id of each token in the vocabulary of a side."""
     stock: Any = tokenizer
     if side == "source" or not is_foreign_pair(tokenizer):
-        return dict(tokenizer.get_vocab())
+        return dict(side_tokenizer(tokenizer, side).get_vocab())
     return dict(stock.added_tokens_encoder) | {token: number for number, token in stock.decoder.items()}
 
 
@@ -36,7 +42,7 @@ def unknown_id(tokenizer: PreTrainedTokenizerBase, side: Side) -> int | None:
     if tokenizer.unk_token is None or tokenizer.unk_token == tokenizer.eos_token:
         return None
     if not is_foreign_pair(tokenizer):
-        number: Any = tokenizer.unk_token_id
+        number: Any = side_tokenizer(tokenizer, side).unk_token_id
         return int(number)
     return vocabulary(tokenizer, side).get(str(tokenizer.unk_token))
 
@@ -54,7 +60,7 @@ def ids_to_tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], side: 
         tokens = _tokens_by_id(tokenizer, side)
         found: Any = [tokens.get(number) for number in ids]
     else:
-        found = tokenizer.convert_ids_to_tokens(list(ids))
+        found = side_tokenizer(tokenizer, side).convert_ids_to_tokens(list(ids))
     return [f"<{number}>" if token is None else token for number, token in zip(ids, found, strict=True)]
 
 
@@ -68,11 +74,12 @@ def readable_texts(tokenizer: PreTrainedTokenizerBase, rows: Sequence[Sequence[i
         rows: The token ids of each text, with -100 for padding.
         side: The side that the ids are of.
     """
-    unread = {-100, *tokenizer.all_special_ids} - {tokenizer.unk_token_id}
+    one = side_tokenizer(tokenizer, side)
+    unread = {-100, *one.all_special_ids} - {one.unk_token_id}
     read = [[number for number in ids if number not in unread] for ids in rows]
     if side == "source" and is_foreign_pair(tokenizer):
         return [" ".join(ids_to_tokens(tokenizer, ids, "source")) for ids in read]
-    return list(tokenizer.batch_decode(read, skip_special_tokens=False))
+    return list(one.batch_decode(read, skip_special_tokens=False))
 
 
 def encode_sources(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], **options: Any) -> list[list[int]]:

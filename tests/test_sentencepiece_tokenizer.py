@@ -1,6 +1,7 @@
 """A SentencePiece model as a tokenizer: the pieces and ids of SentencePiece itself, and its file kept."""
 
 import io
+import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ TEXTS = [
     "The\u00a0cat \uff21 caf\u00e9",
     "a </s> and <unk> in a text",
     "\u4e2d\u6587 the",
+    "<0x41> is no byte",
     ">>de<< the cat",
     "",
 ]
@@ -66,6 +68,20 @@ def test_the_ids_and_texts_are_those_of_sentencepiece(kind: str, tmp_path: Path)
         assert tokenizer(text)["input_ids"] == [*ids, tokenizer.eos_token_id], text
         if expected.unk_id() not in ids:
             assert tokenizer.decode([*ids, tokenizer.eos_token_id], skip_special_tokens=True) == expected.decode(ids)
+
+
+PARTS = ["the", "cat", " ", "  ", "▁", "</s>", "<s>", "<unk>", "<0x41>", "<", "/", "s", ">", "é", "e\u0301", "\u3000"]
+PARTS += ["\u2028", "\t", "ﬁ", "\u200b", "😀", ">>de<<", "<k/>u", "1", "-"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_ids_of_random_odd_texts_are_those_of_sentencepiece(kind: str, tmp_path: Path) -> None:
+    draw = random.Random(0)
+    path = spm_file(tmp_path, **KINDS[kind])
+    expected, tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(path)), load_sentencepiece(path)
+    texts = ["".join(draw.choices(PARTS, k=draw.randint(1, 8))) for _ in range(300)]
+    for text, ids in zip(texts, tokenizer(texts)["input_ids"], strict=True):
+        assert ids == [*expected.encode(text), tokenizer.eos_token_id], text
 
 
 @pytest.mark.parametrize("kind", KINDS)

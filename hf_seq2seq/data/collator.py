@@ -1,15 +1,14 @@
 """Makes batches of tensors from tokenized pairs."""
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from tokenizers.models import BPE
 from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerBase
 
-from hf_seq2seq.token_lookup import encode_sources, encode_targets, without_start
+from hf_seq2seq.token_lookup import Side, encode_sources, encode_targets, side_tokenizer, without_start
 
 
 @dataclass
@@ -76,37 +75,41 @@ class _Resegmenter:
     """Tokenizes the texts of token ids again, with BPE-dropout, by copies of the tokenizer."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, dropout: float) -> None:
-        model = tokenizer.backend_tokenizer.model if tokenizer.is_fast else None
-        if not isinstance(model, BPE):
-            kind = "slow" if model is None else type(model).__name__
-            raise ValueError(
-                f"`bpe_dropout` must be 0 for a tokenizer that is not a fast BPE tokenizer, but is {dropout} for a "
-                f"tokenizer that is {kind} instead. Leave it out, or train a tokenizer of kind 'bpe'."
-            )
+        for side in get_args(Side):
+            one = side_tokenizer(tokenizer, side)
+            model = one.backend_tokenizer.model if one.is_fast else None
+            if not isinstance(model, BPE):
+                kind = "slow" if model is None else type(model).__name__
+                raise ValueError(
+                    f"`bpe_dropout` must be 0 for a tokenizer that is not a fast BPE tokenizer, but is {dropout} for "
+                    f"a tokenizer that is {kind} instead. Leave it out, or train a tokenizer of kind 'bpe'."
+                )
         # Calls change a tokenizer's state, and the user's tokenizer must not change.
         self.exact: Any = copy.deepcopy(tokenizer)
         self.dropping: Any = copy.deepcopy(tokenizer)
-        self.exact.backend_tokenizer.model.dropout = None
-        self.dropping.backend_tokenizer.model.dropout = dropout
+        for side in get_args(Side):
+            side_tokenizer(self.exact, side).backend_tokenizer.model.dropout = None
+            side_tokenizer(self.dropping, side).backend_tokenizer.model.dropout = dropout
         # Not `all_special_ids`: a tag that the user added as a special token is a part of the text.
         controls = tokenizer.special_tokens_map.values()
         self.control_ids = {tokenizer.convert_tokens_to_ids(str(token)) for token in controls}
 
     def __call__(self, features: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Returns the features with other tokens, and without their other columns, which would no longer match."""
-        sides: dict[str, Callable[..., list[list[int]]]] = {"input_ids": encode_sources}
+        sides: dict[str, Side] = {"input_ids": "source"}
         if features[0].get("labels") is not None:
-            sides["labels"] = encode_targets
-        columns = [self._resegment([feature[side] for feature in features], sides[side]) for side in sides]
+            sides["labels"] = "target"
+        columns = [self._resegment([feature[name] for feature in features], side) for name, side in sides.items()]
         return [dict(zip(sides, row, strict=True)) for row in zip(*columns, strict=True)]
 
-    def _resegment(self, rows: list[Any], encode: Callable[..., list[list[int]]]) -> list[list[int]]:
+    def _resegment(self, rows: list[Any], side: Side) -> list[list[int]]:
         rows = [np.asarray(row).tolist() for row in rows]
-        texts = self.exact.batch_decode(
+        texts = side_tokenizer(self.exact, side).batch_decode(
             [[token for token in row if token not in self.control_ids] for row in rows],
             clean_up_tokenization_spaces=False,
         )
         options = {"truncation": False, "padding": False, "return_attention_mask": False}
+        encode = encode_sources if side == "source" else encode_targets
         exact, dropping = (encode(tokenizer, texts, **options) for tokenizer in (self.exact, self.dropping))
         return [
             drawn if row == again and len(drawn) <= self.exact.model_max_length else row

@@ -9,7 +9,7 @@ import numpy as np
 from datasets import Dataset, Features, IterableDataset, List, Value
 from datasets.fingerprint import Hasher
 
-from hf_seq2seq.token_lookup import encode_sources, encode_targets
+from hf_seq2seq.token_lookup import encode_sources, encode_targets, side_tokenizer
 
 from .filtering import STREAM_BATCH_SIZE, Tally
 
@@ -137,14 +137,21 @@ def _cache_key(dataset: Dataset, tokenizer: "PreTrainedTokenizerBase") -> str | 
     """Returns a key made of all that decides the ids; None for a slow tokenizer, which leaves it to the library."""
     if not tokenizer.is_fast:
         return None
-    backend = json.loads(tokenizer.backend_tokenizer.to_str())
-    del backend["truncation"], backend["padding"]  # the state that the last call left behind
+    backends = [
+        json.loads(side_tokenizer(tokenizer, side).backend_tokenizer.to_str()) for side in ("source", "target")
+    ]
+    for backend in backends:
+        del backend["truncation"], backend["padding"]  # the state that the last call left behind
+    if backends[0] == backends[1]:
+        del backends[1]
     attributes = {
         name: value
         for name, value in sorted(vars(tokenizer).items())
         if isinstance(value, str | int | float | None) and name not in ATTRIBUTES_WITHOUT_INFLUENCE
     }
-    key: str = Hasher.hash([TOKENS_VERSION, dataset._fingerprint, type(tokenizer), attributes, json.dumps(backend)])
+    key: str = Hasher.hash(
+        [TOKENS_VERSION, dataset._fingerprint, type(tokenizer), attributes, *map(json.dumps, backends)]
+    )
     return key
 
 

@@ -228,13 +228,20 @@ def read_facts(path: PathLike) -> CardFacts:
     return make_facts(values, f"`{path}`")
 
 
-def make_card(facts: CardFacts, config: Seq2SeqTransformerConfig, *, repo_id: str | None = None) -> ModelCard:
+def make_card(
+    facts: CardFacts,
+    config: Seq2SeqTransformerConfig,
+    *,
+    repo_id: str | None = None,
+    needs_package: bool = False,
+) -> ModelCard:
     """Returns the card of a model: its text, and the metadata that the Hub reads.
 
     Args:
         facts: What is known of the model.
         config: The model's config.
         repo_id: The name on the Hub that the card's examples load; without it the card has no examples of use.
+        needs_package: Whether the model's tokenizer takes this package, so that transformers alone does not do.
     """
     facts = replace(facts, base_model=facts.base_model if _is_on_hub(facts.base_model) else None)
     name = (repo_id or "").split("/")[-1]
@@ -258,6 +265,7 @@ def make_card(facts: CardFacts, config: Seq2SeqTransformerConfig, *, repo_id: st
         "facts": facts,
         "model_lines": _known_lines(_MODEL_LINES, facts),
         "repo_id": repo_id,
+        "needs_package": needs_package,
         "sample": json.dumps(facts.examples[0][0] if facts.examples else "A text.", ensure_ascii=False),
         "architecture": _architecture(config),
         "fence": _fence(facts.command or ""),

@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_seq2seq.atomic_writing import PathLike, new_folder
 from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerPreTrainedModel
+from hf_seq2seq.tokenizer_pair import Seq2SeqTransformerTokenizerPair
 
 from .card import CardFacts, make_card
 
@@ -29,7 +30,8 @@ def save_for_hub(
     """Saves a model as it is published: weights, configs, tokenizer, the code that loads it, and a model card.
 
     The folder loads with `AutoConfig`, `AutoModel`, `AutoModelForSeq2SeqLM` and `AutoTokenizer`. Only where this
-    package is not imported does that take `trust_remote_code=True`.
+    package is not imported does that take `trust_remote_code=True`. A tokenizer for each side
+    (`Seq2SeqTransformerTokenizerPair`) always takes this package.
 
     Args:
         model: The model.
@@ -51,7 +53,8 @@ def save_for_hub(
     facts = card or CardFacts()
     if facts.tokenizer is None:
         facts = replace(facts, tokenizer=_describe_tokenizer(tokenizer))
-    text = make_card(facts, model.config, repo_id=repo_id or Path(folder).resolve().name)
+    is_pair = isinstance(tokenizer, Seq2SeqTransformerTokenizerPair)
+    text = make_card(facts, model.config, repo_id=repo_id or Path(folder).resolve().name, needs_package=is_pair)
     with model.carrying_code(), new_folder(folder) as unfinished:
         model.save_pretrained(unfinished)
         tokenizer.save_pretrained(unfinished)
@@ -59,6 +62,9 @@ def save_for_hub(
 
 
 def _describe_tokenizer(tokenizer: Any) -> str:
+    if isinstance(tokenizer, Seq2SeqTransformerTokenizerPair):
+        source, target = map(_describe_tokenizer, (tokenizer.source_tokenizer, tokenizer.target_tokenizer))
+        return f"{source} of the source and {target} of the target"
     backend = getattr(tokenizer, "backend_tokenizer", None)
     kind = type(tokenizer).__name__ if backend is None else type(backend.model).__name__
     return f"{len(tokenizer):,} tokens ({kind})"

@@ -9,8 +9,7 @@ import os
 import sys
 from dataclasses import MISSING, dataclass, field, fields, replace
 from importlib.util import find_spec
-from types import UnionType
-from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from transformers import Seq2SeqTrainingArguments
@@ -23,6 +22,7 @@ from transformers.utils.import_utils import is_in_notebook
 from hf_seq2seq.evaluation import METRICS, chosen_metrics
 from hf_seq2seq.model.configuration_seq2seq_transformer import PAPER_ROWS, Seq2SeqTransformerConfig
 
+from .config_fields import config_field_names, with_config_fields
 from .generation_config import check_generation_config_file
 from .memory import check_weights_fit
 from .schedule import (
@@ -34,12 +34,13 @@ from .schedule import (
 )
 
 
-# `use_cache` is a training argument too, and an encoder-decoder is nothing else.
-_NOT_MODEL_ARGUMENTS = ("use_cache", "is_encoder_decoder")
 # Config fields that may change when training goes on from a model: no weight depends on them.
 CHANGEABLE_FIELDS = ("dropout", "attention_dropout", "activation_dropout")
 
 DEFAULT_VOCAB_SIZE = 8000
+
+# Fields of `ModelArguments` that name tokenizers.
+TOKENIZER_FIELDS = ("tokenizer", "source_tokenizer", "target_tokenizer")
 
 # Fields of `DataArguments` that name files of pairs.
 FILE_FIELDS = (
@@ -64,8 +65,6 @@ _SCHEDULES_BY_EVALUATION = ("reduce_lr_on_plateau", "greedy")
 # The package of each tracker that has another name than its package.
 _TRACKER_PACKAGES = {"azure_ml": "azureml-sdk", "flyte": "flytekit"}
 
-T = TypeVar("T", bound=type)
-
 
 def _option(help_text: str, default: Any = None, **metadata: Any) -> Any:
     return field(default=default, metadata={"help": help_text.replace("%", "%%"), **metadata})
@@ -88,29 +87,8 @@ def changed_fields(args: Any) -> dict[str, Any]:
     return {name: getattr(args, name) for name, default in defaults.items() if getattr(args, name) != default}
 
 
-def config_field_names() -> list[str]:
-    """Returns the names of the config's own fields that are options, so that no list of them is kept here."""
-    own = Seq2SeqTransformerConfig.__annotations__
-    names = [field.name for field in fields(Seq2SeqTransformerConfig)]
-    return [name for name in names if name in own and name not in _NOT_MODEL_ARGUMENTS]
-
-
-def _with_config_fields(cls: T) -> T:
-    """Adds the config's fields to a class that is about to become a dataclass; None means the preset's value."""
-    for name in config_field_names():
-        if name in cls.__annotations__:
-            continue
-        kind = Seq2SeqTransformerConfig.__annotations__[name]
-        if isinstance(kind, UnionType):  # `int | None`, and `float | int` or `int | list[int]`: the first says it all
-            kind = get_args(kind)[0]
-        bare = {"nargs": "?", "const": True} if kind is bool else {}
-        cls.__annotations__[name] = kind | None
-        setattr(cls, name, field(default=None, metadata=bare))
-    return cls
-
-
 @dataclass
-@_with_config_fields
+@with_config_fields
 class ModelArguments:
     """What is trained: a new model of a preset's shape with fields of its own, or a model that there is."""
 
@@ -124,8 +102,11 @@ class ModelArguments:
         choices=list(PAPER_ROWS),
     )
     tokenizer: str | None = _option(
-        "Folder or Hub repository of the tokenizer. By default one is trained on the training pairs."
+        "Folder or Hub repository of the tokenizer, or a SentencePiece model (.model). By default one is trained on "
+        "the training pairs; with decoder_vocab_size two are, one for each side."
     )
+    source_tokenizer: str | None = _option("The source's tokenizer, where each side has one.")
+    target_tokenizer: str | None = _option("The target's tokenizer, where each side has one.")
     tokenizer_kind: Literal["bpe", "unigram", "char", "word"] | None = _option(
         "Kind of the tokenizer that is trained: bpe (the default), unigram, char or word."
     )
@@ -136,24 +117,26 @@ class ModelArguments:
         "Tokens that are never cut, such as '>>de<<': of a new tokenizer, or added to that of `tokenizer` or "
         "`model_name_or_path`."
     )
+    decoder_vocab_size: int | None = _option(
+        "Size of the target's vocabulary: a tokenizer is then trained for each side, and vocab_size is the source's."
+    )
     freeze: list[str] | None = _option(
         "Names of weights that are not trained, in which * stands for any characters, such as 'model.encoder.*'."
     )
 
     def config_values(self) -> dict[str, Any]:
-        """Returns the config's fields that were given, without `vocab_size`, which the tokenizer decides."""
-        values = {name: getattr(self, name) for name in config_field_names() if name != "vocab_size"}
+        """Returns the config's fields that were given, without vocabulary sizes, which the tokenizer decides."""
+        names = set(config_field_names()) - {"vocab_size", "decoder_vocab_size"}
+        values = {name: getattr(self, name) for name in config_field_names() if name in names}
         return {name: value for name, value in values.items() if value is not None}
 
     def first_config(self) -> Seq2SeqTransformerConfig:
         """Returns the config of a new model as far as it is known before the vocabularies, whose sizes are made up."""
-        values = self.config_values()
-        values.pop("decoder_vocab_size", None)  # it must fit the source's
-        return Seq2SeqTransformerConfig.from_paper(self.preset or "base", **values)
+        return Seq2SeqTransformerConfig.from_paper(self.preset or "base", **self.config_values())
 
     def __post_init__(self) -> None:
         if self.model_name_or_path is not None:
-            names = ["preset", "tokenizer", "tokenizer_kind", *config_field_names()]
+            names = ["preset", *TOKENIZER_FIELDS, "tokenizer_kind", *config_field_names()]
             given = [name for name in names if name not in CHANGEABLE_FIELDS and getattr(self, name) is not None]
             if given:
                 raise ValueError(
@@ -161,14 +144,7 @@ class ModelArguments:
                     f"({self.model_name_or_path!r}), which decides it, but is {getattr(self, given[0])!r} instead. "
                     f"Only {', '.join(CHANGEABLE_FIELDS)} may change; leave one of the two out."
                 )
-        if self.tokenizer is not None:
-            for name in ("vocab_size", "tokenizer_kind"):
-                if getattr(self, name) is not None:
-                    raise ValueError(
-                        f"`{name}` must not be given together with `tokenizer` ({self.tokenizer!r}), which decides "
-                        f"it, but is {getattr(self, name)!r} instead. Leave one of the two out."
-                    )
-        _check_at_least(self, {"vocab_size": 1})
+        _check_at_least(self, {"vocab_size": 1, "decoder_vocab_size": 1})
         if self.preset is not None and self.preset not in PAPER_ROWS:
             raise ValueError(f"`preset` must be one of {', '.join(PAPER_ROWS)}, but is {self.preset!r} instead.")
         check_weights_fit(self.first_config())  # an error should come before hours of reading

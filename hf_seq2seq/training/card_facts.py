@@ -16,6 +16,7 @@ from hf_seq2seq.hub.card import CardFacts
 
 from .arguments import (
     FILE_FIELDS,
+    TOKENIZER_FIELDS,
     DataArguments,
     ModelArguments,
     Seq2SeqTransformerTrainingArguments,
@@ -33,7 +34,7 @@ r_drop_alpha average_checkpoints fp16 bf16 seed
 LINE_LENGTH = 110  # of the command
 
 # Paths of which the command names only the last part: the folders before it are those of one machine.
-_PATHS = {*FILE_FIELDS, "model_name_or_path", "tokenizer", "dataset_name", "output_dir"}
+_PATHS = {*FILE_FIELDS, *TOKENIZER_FIELDS, "model_name_or_path", "dataset_name", "output_dir"}
 
 
 def describe_run(settings: Settings, dataset: Any) -> CardFacts:

@@ -7,13 +7,16 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from hf_seq2seq.loading import load_tokenizer
+from hf_seq2seq.sentencepiece_tokenizer import load_sentencepiece
 from hf_seq2seq.token_lookup import check_encodes_targets
 from hf_seq2seq.tokenization import add_extra_tokens, train_tokenizer
+from hf_seq2seq.tokenizer_pair import pair_tokenizers
 
 from .arguments import DEFAULT_VOCAB_SIZE
 from .settings import Settings
 
 
+_SENTENCEPIECE_SUFFIXES = (".model", ".spm")
 MAX_PAIRS = 1_000_000  # of a stream: a tokenizer learns no more from more of them
 
 
@@ -35,15 +38,18 @@ def prepare_tokenizer(settings: Settings, pairs: Any, checkpoint: str | None) ->
     output_dir = str(training_args.output_dir)
     is_saved = checkpoint is None and not training_args.dry_run
     path = model_args.tokenizer or model_args.model_name_or_path
+    paths = [model_args.source_tokenizer, model_args.target_tokenizer]
     if checkpoint is not None:  # one in shards may have no tokenizer
         path = checkpoint if (Path(checkpoint) / "tokenizer_config.json").exists() else output_dir
     if path is None and is_saved and training_args.local_process_index > 0:
         path = output_dir  # where the first process has saved it
-    if path is None:
-        tokenizer = _train(settings, pairs)
+    if path is not None:
+        tokenizer = _load(path)
+    elif None not in paths:
+        tokenizer, path = pair_tokenizers(*(_load(str(each)) for each in paths)), " and ".join(map(str, paths))
     else:
-        tokenizer = load_tokenizer(path)
-        add_extra_tokens(tokenizer, settings.extra_tokens)
+        tokenizer = _train(settings, pairs)
+    add_extra_tokens(tokenizer, settings.extra_tokens)
     if model_args.model_name_or_path is None:
         tokenizer.model_max_length = settings.data.max_length
     check_tokenizer(tokenizer, str(path))
@@ -71,18 +77,47 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, path: str) -> None:
             )
 
 
+def _load(path: str) -> PreTrainedTokenizerBase:
+    """Loads a tokenizer from a folder or the Hub, or from a SentencePiece model, alone or in a folder of its own."""
+    model = _sentencepiece_model(Path(path))
+    return load_tokenizer(path) if model is None else load_sentencepiece(model)
+
+
+def _sentencepiece_model(path: Path) -> Path | None:
+    """Returns the SentencePiece model that a path names, or None where it names something else."""
+    if path.is_file() and path.suffix in _SENTENCEPIECE_SUFFIXES:
+        return path
+    if not path.is_dir() or (path / "tokenizer_config.json").exists() or (path / "tokenizer.json").exists():
+        return None
+    models = sorted(file for file in path.iterdir() if file.suffix in _SENTENCEPIECE_SUFFIXES)
+    if len(models) > 1:
+        raise ValueError(
+            f"`{path}` must hold one tokenizer, but holds the SentencePiece models {models[0].name} and "
+            f"{models[1].name}. Name the file."
+        )
+    return models[0] if models else None
+
+
 def _train(settings: Settings, pairs: Any) -> PreTrainedTokenizerBase:
+    """Returns a tokenizer of both sides or, where the settings give the target a vocabulary size, one for each."""
     model_args = settings.model
+    sizes: dict[tuple[str, ...], int | None] = {("source", "target"): model_args.vocab_size}
+    if model_args.decoder_vocab_size is not None:
+        sizes = {("source",): model_args.vocab_size, ("target",): model_args.decoder_vocab_size}
     is_stream = not hasattr(pairs, "__len__")
-    return train_tokenizer(
-        _texts(pairs.take(MAX_PAIRS) if is_stream else pairs),
-        vocab_size=model_args.vocab_size or DEFAULT_VOCAB_SIZE,
-        kind=model_args.tokenizer_kind or "bpe",
-        extra_tokens=settings.extra_tokens,
-    )
+    trained = [
+        train_tokenizer(
+            _texts(pairs.take(MAX_PAIRS) if is_stream else pairs, sides),
+            vocab_size=size or DEFAULT_VOCAB_SIZE,
+            kind=model_args.tokenizer_kind or "bpe",
+            extra_tokens=settings.extra_tokens,
+        )
+        for sides, size in sizes.items()
+    ]
+    return trained[0] if len(trained) == 1 else pair_tokenizers(*trained)
 
 
-def _texts(pairs: Any) -> Iterator[str]:
+def _texts(pairs: Any, sides: tuple[str, ...]) -> Iterator[str]:
     for batch in pairs.iter(batch_size=1000):
-        yield from batch["source"]
-        yield from batch["target"]
+        for side in sides:
+            yield from batch[side]

@@ -15,6 +15,7 @@ from hf_seq2seq.tokenization import check_extra_tokens
 
 from .arguments import (
     FILE_FIELDS,
+    TOKENIZER_FIELDS,
     DataArguments,
     ModelArguments,
     Seq2SeqTransformerTrainingArguments,
@@ -81,7 +82,7 @@ def resolve_settings(
     """
     if model_args.model_name_or_path is None:
         check_positions(model_args.first_config(), data_args.max_length)
-    _check_tokenizer_kind(model_args, data_args)
+    _check_tokenizers(model_args, data_args)
     check_extra_tokens(model_args.extra_token or (), "extra_token")
     check_extra_tokens(filter(None, data_args.corpus_tags or ()), "corpus_tags")
     _check_contradictions(data_args, training_args)
@@ -150,7 +151,28 @@ def check_positions(config: Seq2SeqTransformerConfig, max_length: int) -> None:
         )
 
 
-def _check_tokenizer_kind(model_args: ModelArguments, data_args: DataArguments) -> None:
+def _check_tokenizers(model_args: ModelArguments, data_args: DataArguments) -> None:
+    named = {name: getattr(model_args, name) for name in TOKENIZER_FIELDS if getattr(model_args, name) is not None}
+    if named and set(named) not in ({"tokenizer"}, set(TOKENIZER_FIELDS[1:])):
+        raise ValueError(
+            "`source_tokenizer` and `target_tokenizer` must be given together, or `tokenizer` alone for both sides, "
+            f"but given are {', '.join(f'`{name}`' for name in named)} instead."
+        )
+    for name in ("vocab_size", "decoder_vocab_size", "tokenizer_kind"):
+        if named and getattr(model_args, name) is not None:
+            deciding, value = next(iter(named.items()))
+            raise ValueError(
+                f"`{name}` must not be given together with `{deciding}` ({value!r}), which decides it, but is "
+                f"{getattr(model_args, name)!r} instead. Leave one of the two out."
+            )
+    for name in ("source_tokenizer", "decoder_vocab_size"):
+        if getattr(model_args, name) is not None and model_args.config_values().get(
+            "share_encoder_decoder_embeddings"
+        ):
+            raise ValueError(
+                f"`share_encoder_decoder_embeddings` must not be true together with `{name}`, which gives each side a "
+                "vocabulary of its own. Leave one of the two out."
+            )
     if data_args.bpe_dropout and model_args.tokenizer_kind not in (None, "bpe"):
         raise ValueError(
             f"`bpe_dropout` must be left out with a `tokenizer_kind` other than bpe, but is {data_args.bpe_dropout} "

@@ -15,9 +15,9 @@ from hf_seq2seq.training.arguments import (
     DataArguments,
     ModelArguments,
     Seq2SeqTransformerTrainingArguments,
-    config_field_names,
 )
 from hf_seq2seq.training.command_line import parse_arguments, to_options
+from hf_seq2seq.training.config_fields import config_field_names
 from hf_seq2seq.training.run import run_training
 from hf_seq2seq.training.settings import Settings, resolve_settings
 
@@ -163,6 +163,23 @@ FILES = {"train_source": ["a.en"], "train_target": ["a.de"]}
         ({"model_name_or_path": "m", "d_model": 8}, r"`d_model` .* \('m'\), which decides it, but is 8 instead"),
         ({"model_name_or_path": "m", "tokenizer": "t"}, "`tokenizer` must not be given together with `model_na"),
         ({"tokenizer": "t", "vocab_size": 9}, r"`vocab_size` .* `tokenizer` \('t'\), .* but is 9 instead"),
+        ({"tokenizer": "t", "decoder_vocab_size": 9}, r"`decoder_vocab_size` .* `tokenizer` \('t'\), .* is 9 instead"),
+        ({"source_tokenizer": "t"}, "`source_tokenizer` and `target_tokenizer` must be given together, or `tokeni"),
+        ({"source_tokenizer": "t", "target_tokenizer": "t", "tokenizer": "t"}, "but given are `tokenizer`, `source_"),
+        (
+            {"source_tokenizer": "t", "target_tokenizer": "u", "vocab_size": 9},
+            r"`vocab_size` must not be given together with `source_tokenizer` \('t'\), .* but is 9 instead",
+        ),
+        (
+            {"source_tokenizer": "t", "target_tokenizer": "u", "share_encoder_decoder_embeddings": True},
+            "`share_encoder_decoder_embeddings` must not be true together with `source_tokenizer`",
+        ),
+        (
+            {"decoder_vocab_size": 9, "share_encoder_decoder_embeddings": True},
+            "`share_encoder_decoder_embeddings` must not be true together with `decoder_vocab_size`",
+        ),
+        ({"decoder_vocab_size": 0}, "`decoder_vocab_size` must be at least 1, but is 0 instead"),
+        ({"model_name_or_path": "m", "target_tokenizer": "t"}, "`target_tokenizer` must not be given together with"),
         ({"tokenizer": "t", "tokenizer_kind": "bpe"}, "`tokenizer_kind` must not be given together with `tokeni"),
         (
             {"train_source": ["a", "b"]},
