@@ -87,7 +87,10 @@ ATTRIBUTES: dict[Any, list[str]] = {
     GenerationConfig: ["_get_default_generation_params"],
     torch.autograd.function: ["_C"],
     torch._C: ["_are_functorch_transforms_active"],
+    torch.ops.mkldnn: ["_linear_pointwise", "_reorder_linear_weight"],
+    torch.Tensor: ["_version"],
     nn.Module: [
+        "_parameters",
         *("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks"),
         "_forward_pre_hooks_with_kwargs",
     ],

@@ -14,6 +14,7 @@ from hf_seq2seq.model.private_copy import private_copy
 from hf_seq2seq.output_limits import OutputLimits, end_ids, up_to_end
 
 from .diversity import SiblingPenalty
+from .fast_search import FastSearch
 from .padding import pad_rows
 from .sampling import SeededSampling
 from .segment import Ids, Output, Segment
@@ -89,15 +90,26 @@ class TorchSearch:
         )
         padding = start_ids.shape[1] - start_mask.sum(dim=1).cpu()  # before the start token
         last_columns = limits + padding  # of an output that is as long as may be; the start token is in column 0
+        arguments = generate_arguments(settings, self.generation_config)
+        arguments["logits_processor"] = self._processors(
+            segments, settings, start_ids.shape[1], int(last_columns.max())
+        )
+        fast_search = FastSearch.for_call(self.model, arguments, end_ids(self.generation_config))
+        if fast_search is not None:
+            room = [int(last) + 1 - start_ids.shape[1] for last in last_columns]
+            found = fast_search(input_ids, mask, start_ids, start_mask, room)
+            return [
+                [Output([*segment.prefix_ids, *ids]) for ids in of_segment]
+                for segment, of_segment in zip(segments, found, strict=True)
+            ]
         outputs = self.model.generate(
             input_ids=input_ids,
             attention_mask=mask,
             decoder_input_ids=start_ids,
             decoder_attention_mask=start_mask if start_ids.shape[1] > 1 else None,
             max_length=1 + int(last_columns.max()),  # with the start token
-            logits_processor=self._processors(segments, settings, start_ids.shape[1], int(last_columns.max())),
             stopping_criteria=[OutputLimits(last_columns.to(device))],
-            **generate_arguments(settings, self.generation_config),
+            **arguments,
         )
         rows, ends = outputs.tolist(), end_ids(self.generation_config)
         number = len(rows) // len(segments)
