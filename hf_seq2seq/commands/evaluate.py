@@ -15,6 +15,7 @@ from .options import (
     BeamSizeOption,
     DeviceOption,
     DtypeOption,
+    EnsembleOption,
     GnmtPenaltyOption,
     LengthPenaltyOption,
     ModelArgument,
@@ -49,6 +50,7 @@ def evaluate(
     beam_size: BeamSizeOption = None,
     length_penalty: LengthPenaltyOption = None,
     gnmt_penalty: GnmtPenaltyOption = None,
+    ensemble: EnsembleOption = None,
     batch_tokens: BatchTokensOption = 1024,
     backend: BackendOption = Backend.torch,
     device: DeviceOption = None,
@@ -71,13 +73,13 @@ def evaluate(
         _check_same_number(sources, rival, "--source", source, "--against", against)
     check_output(output_file, source, reference, *([] if rival_file is None else [rival_file]))
 
-    def load(name: str, revision: str | None = None) -> Translator:
+    def load(name: str | list[str], revision: str | None = None) -> Translator:
         return Translator.from_pretrained(
             name, device=device, dtype=dtype, batch_tokens=batch_tokens, backend=backend.value, revision=revision
         )
 
     options: SearchOptions = {"beam_size": beam_size, "length_penalty": length_penalty, "gnmt_penalty": gnmt_penalty}
-    translator = load(model, revision)
+    translator = load([model, *ensemble] if ensemble else model, revision)
     if against is not None and rival is None:
         rival = _load_rival(load, against)  # before anything is translated, since it may be a typing error
     translations = _translate_all(translator, sources, options)

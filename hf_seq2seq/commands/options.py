@@ -14,6 +14,14 @@ class Backend(StrEnum):
 
 
 ModelArgument = Annotated[str, typer.Argument(help="The model's folder, or its name on the Hub.", metavar="MODEL")]
+EnsembleOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="MODEL",
+        help="Another model of the same vocabulary, whose probabilities are averaged with MODEL's; may be given "
+        "several times.",
+    ),
+]
 BeamSizeOption = Annotated[
     int | None,
     typer.Option(min=1, help="Hypotheses kept at each step; 1 is greedy search. By default the model's own."),

@@ -21,6 +21,7 @@ from .options import (
     BeamSizeOption,
     DeviceOption,
     DtypeOption,
+    EnsembleOption,
     GnmtPenaltyOption,
     LengthPenaltyOption,
     ModelArgument,
@@ -151,6 +152,7 @@ def translate(
     seed: Annotated[
         int | None, typer.Option(min=0, help="The same number draws the same samples, whatever the batches are.")
     ] = None,
+    ensemble: EnsembleOption = None,
     batch_tokens: BatchTokensOption = 1024,
     backend: BackendOption = Backend.torch,
     device: DeviceOption = None,
@@ -174,7 +176,7 @@ def translate(
     if processes.number > 1:
         _check_sharing(processes.number, input_file, device)
     translator = Translator.from_pretrained(
-        model,
+        [model, *ensemble] if ensemble else model,
         device=processes.join(device),
         dtype=dtype,
         batch_tokens=batch_tokens,

@@ -5,10 +5,11 @@ Imports `model/` and the files above the rooms.
 """
 
 from .diversity import SiblingPenalty
+from .ensemble import Ensemble
 from .hypothesis import Hypothesis
 from .ranking import expected_utilities
 from .settings import SearchOptions
 from .translator import Translator
 
 
-__all__ = ["Hypothesis", "SearchOptions", "SiblingPenalty", "Translator", "expected_utilities"]
+__all__ = ["Ensemble", "Hypothesis", "SearchOptions", "SiblingPenalty", "Translator", "expected_utilities"]

@@ -83,7 +83,7 @@ class Translator:
     @classmethod
     def from_pretrained(
         cls,
-        path_or_repo: str | os.PathLike[str],
+        path_or_repo: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
         device: str | torch.device | None = None,
         dtype: str | torch.dtype | None = None,
@@ -94,7 +94,8 @@ class Translator:
         """Loads a model and its tokenizer.
 
         Args:
-            path_or_repo: A folder, or the name of a repository on the Hub.
+            path_or_repo: A folder, or the name of a repository on the Hub. Several of them, such as checkpoints, make
+                an `Ensemble`, which needs the memory and the time of all; their vocabulary is one.
             device: Where it runs, such as "cpu" or "cuda:1"; by default an accelerator where there is one.
             dtype: The type of the weights, such as "bfloat16"; by default the one they were saved in.
             batch_tokens: The most source tokens, with padding, that are translated at once.
@@ -103,11 +104,22 @@ class Translator:
 
         Raises:
             OSError: If the folder or repository does not exist or holds no model, **or**
-            ValueError: If its files cannot be read, or there is no such device or backend.
+            ValueError: If its files cannot be read, or there is no such device or backend, **or** if several models
+                have different vocabularies, a `revision` or the backend ctranslate2.
             ImportError: If the backend is not installed.
         """
         if backend not in BACKENDS:
             raise ValueError(f"`backend` must be one of {', '.join(BACKENDS)}, but is {backend!r} instead.")
+        if not isinstance(path_or_repo, str | os.PathLike):
+            if backend != "torch" or revision is not None:
+                raise ValueError(
+                    "Several models must have the backend torch and no `revision`, but have the backend "
+                    f"{backend} and the revision {revision}. Give one model, or leave both out."
+                )
+            chosen = _check_device(device)
+            _check_dtype(dtype)
+            ensemble, tokenizer = _load_ensemble(path_or_repo, dtype)
+            return cls(ensemble.to(chosen), tokenizer, batch_tokens=batch_tokens)
         if backend == "ctranslate2":
             from .ctranslate2_search import CTranslate2Search
 
@@ -333,6 +345,22 @@ class Translator:
                 scored[number] = replace(output, log_probs=log_probs, attention=told.attention)
         in_order = iter([scored[number] for number in range(len(pairs))])
         return [replace(segment, outputs=[next(in_order) for _ in segment.outputs]) for segment in segments]
+
+
+def _load_ensemble(
+    paths_or_repos: Sequence[str | os.PathLike[str]], dtype: str | torch.dtype | None
+) -> tuple[Any, PreTrainedTokenizerBase]:
+    """Returns the ensemble of several models, or the model if there is one, and their tokenizer."""
+    from .ensemble import Ensemble, check_same_tokenizer
+
+    if not paths_or_repos:
+        raise ValueError("`path_or_repo` must name at least one model, but is empty.")
+    first, *others = paths_or_repos
+    tokenizer = load_tokenizer(first)
+    for other in others:
+        check_same_tokenizer(tokenizer, load_tokenizer(other), first, other)
+    models = [load_model(each, dtype=dtype) for each in paths_or_repos]
+    return Ensemble(models) if others else models[0], tokenizer
 
 
 def _check_dtype(dtype: str | torch.dtype | None) -> None:
