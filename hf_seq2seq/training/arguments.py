@@ -373,6 +373,7 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
         self._check_trackers()
         self._set_plateau_mode()
         self._set_batches()
+        self._check_switches()
         if self.average_checkpoints and self.save_total_limit is not None:
             # One more, since a checkpoint that is saved at a signal is not averaged.
             self.save_total_limit = max(self.save_total_limit, self.average_checkpoints + 1)
@@ -447,6 +448,21 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
                 "Leave it out."
             )
         self.lr_scheduler_kwargs = {**options, "mode": mode}
+
+    def _check_switches(self) -> None:
+        """Checks that no switch of accelerate would cut batches by tokens, or let processes wait for each other."""
+        switches: Any = self.accelerator_config
+        for name in ("split_batches", "dispatch_batches"):
+            if self.tokens_per_batch is not None and getattr(switches, name):
+                raise ValueError(
+                    f"`{name}` in `accelerator_config` must be left out with batches by tokens, which each process "
+                    "makes for itself, but is true instead."
+                )
+        if self.world_size > 1 and not switches.even_batches:
+            raise ValueError(
+                f"`even_batches` in `accelerator_config` must be true with several processes ({self.world_size}), "
+                "which would wait for each other's batches for ever, but is false instead. Leave it out."
+            )
 
     def _fallbacks(self) -> dict[str, Any]:
         """Returns the values of fields that are None, and so were not given."""

@@ -73,6 +73,10 @@ def describe_hyperparameters(args: Seq2SeqTransformerTrainingArguments) -> dict[
     replaced = {"learning_rate", "lr_scheduler_type"} if args.paper_schedule else set()
     replaced |= {"per_device_train_batch_size"} if args.tokens_per_batch is not None else set()
     values = {name: getattr(args, name) for name in _HYPERPARAMETERS if name not in replaced}
+    if (
+        args.mixed_precision != "no"
+    ):  # asked of the launcher, perhaps, as by `accelerate launch --mixed_precision bf16`
+        values[args.mixed_precision] = True
     values["num_processes"] = args.world_size
     return {name: _plain(value) for name, value in values.items() if value not in (None, False)}
 

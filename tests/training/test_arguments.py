@@ -276,6 +276,14 @@ FILES = {"train_source": ["a.en"], "train_target": ["a.de"]}
             {"paper_schedule": True, "lr_scheduler_type": "inverse_sqrt"},
             "`lr_scheduler_type` must not be given together with `paper_schedule`",
         ),
+        (
+            {"tokens_per_batch": 9, "accelerator_config": {"split_batches": True}},
+            "`split_batches` in `accelerator_config` must be left out with batches by tokens",
+        ),
+        (
+            {"tokens_per_update": 9, "accelerator_config": {"dispatch_batches": True}},
+            "`dispatch_batches` in `accelerator_config` must be left out with batches by tokens",
+        ),
         ({"validation_source": "v.en"}, r"`validation_target` must name .* `validation_source` \('v.en'\)"),
         ({"validation_file": "v", "validation_split": "v"}, "given are `validation_file` and `validation_split`"),
         ({"train_split": "x"}, "`train_split` must be given together with `dataset_name`"),
@@ -404,3 +412,13 @@ def test_as_many_checkpoints_are_kept_as_are_averaged() -> None:
     assert training_arguments(average_checkpoints=7).save_total_limit == 8
     assert training_arguments(average_checkpoints=2).save_total_limit == 5
     assert training_arguments(average_checkpoints=2, save_total_limit=None).save_total_limit is None
+
+
+def test_uneven_batches_are_refused_where_several_processes_would_wait_for_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    training_arguments(accelerator_config={"even_batches": False})
+    monkeypatch.setattr(Seq2SeqTransformerTrainingArguments, "world_size", 2)
+    message = r"`even_batches` in `accelerator_config` must be true with several processes \(2\), .* but is false"
+    with pytest.raises(ValueError, match=message):
+        training_arguments(accelerator_config={"even_batches": False})

@@ -130,3 +130,9 @@ def test_a_run_that_went_on_after_a_break_does_not_know_its_time(tmp_path: Path)
     run_training(*parse_arguments(command_line(settings)))
     facts = read_facts(tmp_path / "out" / "model_card.yaml")
     assert (facts.updates, facts.seconds) == (6, None)
+
+
+def test_mixed_precision_that_the_launcher_was_asked_for_is_a_hyperparameter(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "bf16" not in describe_hyperparameters(parse(*FILES).training)
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")  # as `accelerate launch --mixed_precision bf16` does
+    assert describe_hyperparameters(parse(*FILES).training)["bf16"] is True
