@@ -113,14 +113,14 @@ def check_generation_settings(values: Mapping[str, Any], vocab_size: int, place:
     defaults = GenerationConfig._get_default_generation_params()
     known = vars(GenerationConfig())
     for name, value in values.items():
+        if name not in _NO_SETTINGS and hasattr(GenerationConfig, name):  # it would take the place of a method
+            raise ValueError(f"`{name}` in {place} must be left out, since it is no setting.")
         if value is None or name.startswith("_") or name in _NO_SETTINGS:
             continue
         if name in checks:
             rule, holds = checks[name]
             if not holds(value):
                 raise ValueError(f"`{name}` in {place} must be {rule}, but is {_shown(value)} instead.")
-        elif hasattr(GenerationConfig, name):  # such as "validate", which would take the place of a method
-            raise ValueError(f"`{name}` in {place} must be left out, since it is no setting.")
         elif name in known and value is not False and value != defaults.get(name):
             raise ValueError(
                 f"`{name}` in {place} must be left out, since it is not followed here, but is {_shown(value)} instead."

@@ -125,7 +125,12 @@ def load_tokenizer(path_or_repo: PathLike, *, revision: str | None = None) -> Pr
     """
     _check_place(path_or_repo, revision)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path_or_repo, trust_remote_code=False, revision=revision or "main")
+        tokenizer = AutoTokenizer.from_pretrained(
+            path_or_repo,
+            config=_config_of_tokenizer(path_or_repo, revision),
+            trust_remote_code=False,
+            revision=revision or "main",
+        )
     except Exception as error:  # the tokenizers library raises bare exceptions for damaged files
         if not Path(path_or_repo).is_dir():
             raise not_found(path_or_repo, "tokenizer", error, revision) from error
@@ -148,6 +153,17 @@ def load_tokenizer(path_or_repo: PathLike, *, revision: str | None = None) -> Pr
         )
     _warn_of_split_tokens(path_or_repo, tokenizer)
     return tokenizer
+
+
+def _config_of_tokenizer(path_or_repo: PathLike, revision: str | None) -> Seq2SeqTransformerConfig | None:
+    """Returns a config beside which to find the tokenizer of a model of this package, or None for other models.
+
+    transformers would read the model's own, and build something as large as its `num_labels` says.
+    """
+    file = _file_of(path_or_repo, "config.json", revision)
+    if file is None or read_json_object(Path(file)).get("model_type") != Seq2SeqTransformerConfig.model_type:
+        return None
+    return Seq2SeqTransformerConfig()
 
 
 def _warn_of_split_tokens(path_or_repo: PathLike, tokenizer: Any) -> None:

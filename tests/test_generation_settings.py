@@ -54,6 +54,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         ('{"repetition_penalty": 2}', "`repetition_penalty` in .* must be a number above 0 with a decimal point, but"),
         ('{"validate": 3}', "`validate` in .* must be left out, since it is no setting"),
+        ('{"validate": null}', "`validate` in .* must be left out, since it is no setting"),
+        ('{"__class__": -1}', "`__class__` in .* must be left out, since it is no setting"),
         ('{"guidance_scale": 3}', "`guidance_scale` in .* must be left out, since it is not followed here, but is 3"),
     ],
 )

@@ -68,6 +68,22 @@ def test_a_saved_model_comes_back_whole_with_fields_changed(folder: Path) -> Non
     assert load_tokenizer(folder)("ab")["input_ids"][-1] == 2
 
 
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+def test_weights_that_are_no_numbers_are_refused_by_name(folder: Path, number: float) -> None:
+    model = tiny_model()
+    with torch.no_grad():
+        model.model.decoder.layers[1].fc1.bias[3] = number
+    model.save_pretrained(folder)
+    with pytest.raises(ValueError, match=r"must be finite numbers, but those of `.*layers.1.fc1.bias` are not"):
+        load_model(folder)
+
+
+def test_a_tokenizer_does_not_build_what_the_models_config_says(folder: Path) -> None:
+    """transformers would make a list of a thousand million labels."""
+    change_config(num_labels=10**9, id2label=5)(folder)
+    assert load_tokenizer(folder)("ab")["input_ids"][-1] == 2
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [

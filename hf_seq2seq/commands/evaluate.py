@@ -1,12 +1,13 @@
 """The verb `evaluate`: translate a test set, score the translations, and compare them with another system's."""
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from hf_seq2seq.json_files import json_of
 
 from .options import (
     Backend,
@@ -90,7 +91,7 @@ def evaluate(
     if rival is not None:
         baseline = _translate_all(rival, sources, options) if isinstance(rival, Translator) else rival
         scores["comparison"] = {"against": against, **compare(translations, baseline, references, metrics)}
-    typer.echo(json.dumps(scores, indent=2) if as_json else _summary(scores))
+    typer.echo(json_of(scores, indent=2) if as_json else _summary(scores))
 
 
 def _load_rival(load: Callable[[str], "Translator"], against: str) -> "Translator":

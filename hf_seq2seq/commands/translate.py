@@ -1,7 +1,5 @@
 """The verb `translate`: lines of text in, their translations out, in order and as they are made."""
 
-import json
-import math
 import os
 import sys
 from contextlib import closing
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hf_seq2seq.json_files import json_of
 from hf_seq2seq.text_lines import LINE_ENDS
 
 from .options import (
@@ -249,7 +248,7 @@ def _format(line: "Segment", settings: "DecodingSettings", output_format: Format
 
 def _as_json_line(row: dict[str, Any]) -> str:
     """Returns JSON on one line for every reader: what may end a line is escaped."""
-    line = json.dumps(row, ensure_ascii=False, allow_nan=False)
+    line = json_of(row, ensure_ascii=False)
     return line.translate({ord(character): f"\\u{ord(character):04x}" for character in LINE_ENDS})
 
 
@@ -257,19 +256,14 @@ def _describe(hypothesis: "Hypothesis") -> dict[str, Any]:
     described: dict[str, Any] = {"text": hypothesis.text, "tokens": hypothesis.tokens}
     if hypothesis.token_log_probs is not None:
         described |= {
-            "score": _number(hypothesis.score),
-            "sum_log_prob": _number(hypothesis.sum_log_prob),
-            "token_log_probs": list(map(_number, hypothesis.token_log_probs)),
+            "score": hypothesis.score,
+            "sum_log_prob": hypothesis.sum_log_prob,
+            "token_log_probs": hypothesis.token_log_probs,
         }
     if hypothesis.token_alignment is not None:
         described |= {
             "source_tokens": hypothesis.source_tokens,
             "alignment": hypothesis.alignment,
-            "token_alignment": [(*pair, _number(attention)) for *pair, attention in hypothesis.token_alignment],
+            "token_alignment": hypothesis.token_alignment,
         }
     return described
-
-
-def _number(value: float | None) -> float | None:
-    """Returns a number that JSON has: none for what is not finite, as the scores of a damaged model are."""
-    return value if value is not None and math.isfinite(value) else None

@@ -66,14 +66,20 @@ class Processes:
         """Yields what all processes make of a turn, in which each has one window."""
         from accelerate.utils import gather_object
 
-        for turn in in_lists(windows, repeat(self.number)):
-            if not self._goes_on(True):
+        turns = in_lists(windows, repeat(self.number))
+        while True:
+            try:
+                turn = next(turns, None)
+            except ValueError:  # a line that no process can read: the first one has to write those before it
+                self._goes_on(True)
+                raise
+            # As the first process may have to say no after the last turn too, it is asked once more.
+            if not self._goes_on(True) or turn is None:
                 return
             mine = turn[self.rank] if self.rank < len(turn) else []
             gathered: list[Window] = gather_object([translate(mine)])
             if self.is_first:
                 yield from gathered[: len(turn)]  # in the last turn some processes have nothing
-        self._goes_on(True)  # as the first process may have to say no after the last turn too
 
     @staticmethod
     def _goes_on(wants_to: bool) -> bool:

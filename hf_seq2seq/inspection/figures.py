@@ -1,6 +1,5 @@
 """The common parts of all pictures: files, sizes, heat maps with tokens on the axes, and fonts for every script."""
 
-import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from hf_seq2seq.atomic_writing import PathLike, write_bytes, write_text
+from hf_seq2seq.json_files import json_of
 
 
 if TYPE_CHECKING:
@@ -77,9 +77,9 @@ def write_view(view: Any, draw: Callable[[Any], "Figure"], output: PathLike) -> 
 
 
 def as_json(view: Any) -> str:
-    """Returns the numbers of a view as JSON, with tensors as nested lists."""
+    """Returns the numbers of a view as JSON, with tensors as nested lists, and null for what is no finite number."""
     plain = [asdict(item) for item in view] if isinstance(view, list) else asdict(view)
-    return json.dumps(plain, ensure_ascii=False, default=Tensor.tolist)
+    return json_of(plain, ensure_ascii=False, default=Tensor.tolist)
 
 
 def new_figure(width: float, height: float) -> "Figure":

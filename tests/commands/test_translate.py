@@ -300,7 +300,7 @@ def test_two_processes_share_the_lines_of_a_file(model_folder: Path, translation
     (tmp_path / "in").write_text(TEXT * 7, encoding="utf-8")
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "hf_seq2seq"]
     options = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--batch-tokens", "10"]
-    subprocess.run([*launch, "translate", str(model_folder), *options], check=True, timeout=120)
+    subprocess.run([*launch, "translate", str(model_folder), *options], check=True, timeout=300)
     assert (tmp_path / "out").read_text(encoding="utf-8") == as_text(translations) * 7
 
 
@@ -312,7 +312,7 @@ def test_processes_that_share_a_file_keep_what_comes_before_a_bad_line_and_end_w
     source.write_bytes((TEXT * 7).encode() + b"\xe4\n")
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "hf_seq2seq"]
     command = [*launch, "translate", str(model_folder), "--input", str(source), "--batch-tokens", "10"]
-    result = subprocess.run(command, capture_output=True, timeout=120)
+    result = subprocess.run(command, capture_output=True, timeout=300)
     assert result.returncode == 1
     assert result.stdout.decode() == as_text(translations) * 7
     assert b"line 43 holds the byte 0xe4" in result.stderr
@@ -321,7 +321,7 @@ def test_processes_that_share_a_file_keep_what_comes_before_a_bad_line_and_end_w
         assert process.stdout is not None
         assert process.stdout.readline() == f"{translations[0]}\n".encode()
         process.stdout.close()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=300) == 0
 
 
 def test_processes_can_share_neither_standard_input_nor_a_device(

@@ -82,6 +82,10 @@ def test_outputs_are_scored_within_the_token_budget(translator: Translator, monk
 
 
 def test_attention_is_that_of_the_last_layer_but_one_and_sums_to_one(translator: Translator) -> None:
+    """The end is in the attention and not in the alignment, as users expect.
+
+    https://github.com/facebookresearch/fairseq/issues/1881 and https://github.com/marian-nmt/marian-dev/issues/145.
+    """
     texts = random_texts(3, 8, 1, 5)
     for text, (hypothesis,) in zip(texts, translator.hypotheses(texts, attention=True), strict=True):
         _, output = forward_alone(translator, text, hypothesis)

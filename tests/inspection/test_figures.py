@@ -51,6 +51,11 @@ def test_the_ending_says_what_is_written(tmp_path: Path) -> None:
     assert "狗" in as_json(VIEW)
 
 
+def test_numbers_that_json_does_not_have_are_null() -> None:
+    view = View(["a"], torch.tensor([[torch.nan, torch.inf], [-torch.inf, 0.5]]))
+    assert json.loads(as_json(view), parse_constant=pytest.fail)["values"] == [[None, None], [None, 0.5]]
+
+
 @pytest.mark.parametrize(
     ("output", "message"),
     [

@@ -183,6 +183,15 @@ def test_a_method_of_the_instance_is_obeyed_in_beam_search() -> None:
     assert calls
 
 
+def test_rows_are_filled_up_with_padding_after_their_end() -> None:
+    """https://github.com/huggingface/transformers/pull/47286: the end token took the place of a padding id of 0."""
+    found = ending_model().generate(**MANY, **BEAM)
+    is_end = found == 2
+    is_after = (is_end.cumsum(dim=1) - is_end.int()) > 0
+    assert is_after.any()
+    assert (found[is_after] == PAD).all()
+
+
 def test_sentences_that_end_at_limits_of_their_own_are_filled_up_with_padding() -> None:
     limits = torch.tensor([4, 9, 6])
 
@@ -235,6 +244,7 @@ def test_a_model_in_the_hands_of_peft_finds_the_same_with_as_few_rows(wrapped: A
 def test_sentences_of_one_batch_that_each_have_their_adapter_find_what_each_finds_alone(
     num_return_sequences: int,
 ) -> None:
+    """https://github.com/huggingface/peft/issues/2283 and https://github.com/huggingface/peft/pull/2287."""
     model = adapted(ending_model(), "one", "other")
     names = ["one", "other", "__base__", "other", "one", "__base__"]
     options = BEAM | {"num_return_sequences": num_return_sequences}
