@@ -4,7 +4,7 @@ The scores Q K^T before the softmax are in head_scores.py.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
@@ -12,7 +12,17 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_seq2seq.inference import Hypothesis
 
-from .figures import Lettering, add_colour_bar, draw_heat_map, map_size, new_figure
+from .figures import (
+    RING,
+    Lettering,
+    add_colour_bar,
+    add_legend_of_masks,
+    draw_heat_map,
+    in_our_style,
+    map_size,
+    new_figure,
+    wrapped,
+)
 from .tokens import readable_tokens
 from .trace import STACK_NAMES, Stack, Trace, check_number
 
@@ -25,10 +35,11 @@ Head = int | Literal["all", "mean"]
 
 # The labels of the two axes, queries and keys, for each stack.
 AXES = {
-    "encoder": ("source tokens that look", "source tokens looked at"),
-    "decoder": ("target tokens that look", "target tokens looked at"),
-    "cross": ("target tokens that look", "source tokens looked at"),
+    "encoder": ("source token that looks", "source token looked at"),
+    "decoder": ("target token read \N{RIGHTWARDS ARROW} written", "target token looked at"),
+    "cross": ("target token read \N{RIGHTWARDS ARROW} written", "source token looked at"),
 }
+WEIGHT = "attention weight; each row sums to 1"
 
 
 @dataclass(frozen=True)
@@ -45,6 +56,7 @@ class AttentionMaps:
         key_tokens: The S tokens that are attended to.
         allowed: True where a query may attend to a key, shape (T, S); the weights are 0 elsewhere.
         weights: Shape (N, T, S), each row summing to 1.
+        written_tokens: What the decoder writes after it has read each of the T tokens; empty for the encoder.
     """
 
     stack: Stack
@@ -56,6 +68,12 @@ class AttentionMaps:
     key_tokens: list[str]
     allowed: Tensor
     weights: Tensor
+    written_tokens: list[str] = field(default_factory=list)
+
+    @property
+    def row_labels(self) -> list[str]:
+        """The labels of the T rows: in the decoder the token read, an arrow and the token written."""
+        return row_labels(self.query_tokens, self.written_tokens)
 
     @property
     def title(self) -> str:
@@ -110,7 +128,15 @@ def attention_maps(
     return AttentionMaps(
         *(stack, num_layers if layer is None else layer, num_layers, head, num_heads),
         *(attention.query_tokens, attention.key_tokens, attention.allowed, weights),
+        written_tokens=[] if stack == "encoder" else trace.target_tokens,
     )
+
+
+def row_labels(read: list[str], written: list[str]) -> list[str]:
+    """Returns labels such as "<s> -> drei" of tokens read and written, or the tokens read if none are written."""
+    if not written:
+        return read
+    return [f"{one} \N{RIGHTWARDS ARROW} {other}" for one, other in zip(read, written, strict=True)]
 
 
 def soft_alignment(tokenizer: PreTrainedTokenizerBase, hypothesis: Hypothesis) -> SoftAlignment:
@@ -148,39 +174,36 @@ def check_head(head: object, num_heads: int, stack: Stack) -> None:
     check_number("head", head, num_heads, STACK_NAMES[stack])
 
 
+@in_our_style
 def draw_attention_maps(maps: AttentionMaps) -> "Figure":
-    """Draws attention maps as heat maps, side by side if there are several, with one scale of colours."""
+    """Draws attention maps as heat maps, side by side if there are several. Their colours go from 0 to 1."""
     number = len(maps.weights)
     columns = math.ceil(math.sqrt(number))
     rows = -(-number // columns)
-    lettering = Lettering(maps.query_tokens, maps.key_tokens)
-    width, height = map_size(maps.query_tokens, maps.key_tokens, is_small=number > 1)
+    labels = maps.row_labels
+    lettering = Lettering(labels, maps.key_tokens)
+    width, height = map_size(labels, maps.key_tokens, is_small=number > 1)
     figure = new_figure(columns * width + 0.8, rows * height + 0.6)
     panels = figure.subplots(rows, columns, squeeze=False).flatten()
     queries, keys = AXES[maps.stack]
     for index, (axes, weights) in enumerate(zip(panels, maps.weights, strict=False)):
-        image = draw_heat_map(
-            axes,
-            weights,
-            maps.query_tokens,
-            maps.key_tokens,
-            lettering,
-            highest=float(maps.weights.max()),
-            allowed=maps.allowed,
-        )
+        image = draw_heat_map(axes, weights, labels, maps.key_tokens, lettering, allowed=maps.allowed)
         if number > 1:
-            axes.set_title(f"head {index + 1}", fontsize=10)
+            axes.set_title(f"head {index + 1}")
         if index % columns == 0:
             axes.set_ylabel(queries)
         if index + columns >= number:
             axes.set_xlabel(keys)
     for axes in panels[number:]:
         axes.remove()
-    figure.suptitle(maps.title, fontsize=11)
-    add_colour_bar(figure, image, list(panels[:number]), "attention weight; each row sums to 1")
+    figure.suptitle(wrapped(maps.title, figure.get_figwidth()))
+    add_colour_bar(figure, image, list(panels[:number]), WEIGHT)
+    if not maps.allowed.all():
+        add_legend_of_masks(figure)
     return figure
 
 
+@in_our_style
 def draw_soft_alignment(alignment: SoftAlignment) -> "Figure":
     """Draws a soft alignment as a heat map, with a ring at the most attended token of each row."""
     lettering = Lettering(alignment.source_tokens, alignment.target_tokens, [alignment.translation])
@@ -188,9 +211,10 @@ def draw_soft_alignment(alignment: SoftAlignment) -> "Figure":
     axes = figure.subplots()
     image = draw_heat_map(axes, alignment.weights, alignment.target_tokens, alignment.source_tokens, lettering)
     for target, source in enumerate(alignment.best):
-        axes.plot(source, target, "o", markersize=6, markerfacecolor="none", markeredgecolor="#ff4d4d")
-    axes.set_xlabel("source tokens")
-    axes.set_ylabel("tokens of the translation")
-    figure.suptitle("Soft alignment (ring: the most attended source token)", fontsize=11)
-    add_colour_bar(figure, image, [axes], "attention weight; each row sums to 1")
+        axes.plot(source, target, "o", markersize=6, markerfacecolor="none", markeredgecolor=RING)
+    axes.set_xlabel("source token looked at")
+    axes.set_ylabel("token written")
+    title = "Soft alignment: mean of all heads of the last layer but one, or of the only layer"
+    figure.suptitle(wrapped(f"{title}\nring: the source token looked at most", figure.get_figwidth()))
+    add_colour_bar(figure, image, [axes], WEIGHT)
     return figure

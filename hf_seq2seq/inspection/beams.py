@@ -13,7 +13,7 @@ from hf_seq2seq.output_limits import end_ids, up_to_end
 from hf_seq2seq.search_defaults import default_search
 
 from .decoding import run_search
-from .figures import Lettering, new_figure
+from .figures import BEST, FINISHED, OPEN, PALE, Lettering, in_our_style, new_figure, wrapped
 from .tokens import check_texts, readable_ids
 from .trace import Model
 
@@ -202,46 +202,50 @@ def _make_nodes(
     return nodes
 
 
+@in_our_style
 def draw_beam_tree(tree: BeamTree) -> "Figure":
-    """Draws the tree of a beam search from the top down: a row for each step, the likeliest hypothesis at the left."""
+    """Draws the tree of a beam search: a row for each step, the best hypothesis at the left, given up ones pale."""
     lettering = Lettering([node.token for node in tree.nodes])
-    places = _places(tree)
+    kept = _kept(tree)
+    places = _places(tree, kept)
     widest = max(x for x, _ in places) + 1
-    longest = max(len(node.token) for node in tree.nodes)
-    column = 0.085 * (longest + 8) + 0.3
-    figure = new_figure(max(widest * column + 0.8, 6.5), 0.36 * (tree.nodes[-1].step + 1) + 1.1)
+    column = 0.085 * (max(len(node.token) for node in tree.nodes) + 8) + 0.3
+    last = tree.nodes[-1].step
+    width = max(widest * column + 0.8, 6.5)
+    figure = new_figure(width, 0.36 * (last + 1) + 1.3)
     axes = figure.subplots()
     best = {id(node) for node in tree.path(tree.best)}
-    for node, place in zip(tree.nodes, places, strict=True):
-        colour = "#1f6f43" if id(node) in best else "#3b528b" if node.score is not None else "#555555"
+    for number, (node, place) in enumerate(zip(tree.nodes, places, strict=True)):
+        is_best, is_finished = id(node) in best, node.score is not None
+        colour = BEST if is_best else PALE if number not in kept else FINISHED if is_finished else OPEN
         if node.parent is not None:
             x, y = zip(places[node.parent], place, strict=True)
-            is_best = id(node) in best
-            axes.plot(x, y, color=colour if is_best else "#bbbbbb", linewidth=2.2 if is_best else 0.9, zorder=1)
-        axes.text(
-            *place,
-            lettering(_describe(node)),
-            fontsize=8.5,
-            color=colour,
-            ha="center",
-            va="center",
-            bbox={"boxstyle": "round,pad=0.18", "facecolor": "white", "edgecolor": colour, "linewidth": 0.8}
-            if node.score is not None
-            else {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"},
-            **lettering.style,
-        )
-    axes.set_xlim(-0.6, widest - 0.4)
-    axes.set_ylim(tree.nodes[-1].step + 0.6, -0.6)
-    axes.set_yticks(range(tree.nodes[-1].step + 1))
-    axes.set_xticks([])
-    axes.set_ylabel("step")
+            axes.plot(x, y, color=colour, linewidth=2.2 if is_best else 0.9 if number in kept else 0.5, zorder=1)
+        box: dict[str, Any] = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"}
+        if is_finished:
+            box = {"boxstyle": "round,pad=0.18", "facecolor": "white", "edgecolor": colour, "linewidth": 0.8}
+        style = {"fontsize": 8.5, "color": colour, "ha": "center", "va": "center", **lettering.style}
+        axes.text(*place, lettering(_describe(node)), bbox=box, **style)
+    axes.set(xlim=(-0.6, widest - 0.4), ylim=(last + 0.6, -0.6), xticks=[], ylabel="step")
+    axes.set_yticks(range(last + 1))
     axes.spines[["top", "right", "bottom"]].set_visible(False)
-    axes.set_title(
-        f"Beam search, {tree.beam_size} beams, length penalty {tree.length_penalty:g}\n"
-        "token and log-probability of the whole; box: finished, with its rank and score; green: the best",
-        fontsize=10,
+    title = f"Beam search, {tree.beam_size} beams, length penalty {tree.length_penalty:g}"
+    meaning = (
+        "Beside a token stands the log-probability of all tokens so far. Box: finished, with its rank and its score: "
+        f"the log-probability / number of tokens ^ {tree.length_penalty:g}. Green: the best. Pale: given up."
     )
+    axes.set_title(f"{title}\n{wrapped(meaning, width)}")
     return figure
+
+
+def _kept(tree: BeamTree) -> set[int]:
+    """Returns the places of the nodes that a returned hypothesis goes through."""
+    kept: set[int] = set()
+    for number in reversed(range(len(tree.nodes))):
+        node = tree.nodes[number]
+        if (node.rank is not None or number in kept) and node.parent is not None:
+            kept |= {number, node.parent}
+    return kept
 
 
 def _describe(node: Node) -> str:
@@ -251,13 +255,21 @@ def _describe(node: Node) -> str:
     return f"{node.token}  {f'#{node.rank}: ' if node.rank else ''}{number}"
 
 
-def _places(tree: BeamTree) -> list[tuple[int, int]]:
-    """Returns the column and the row of each node: a row for each step, in it the likeliest first."""
-    steps: dict[int, list[int]] = {}
-    for number, node in enumerate(tree.nodes):
-        steps.setdefault(node.step, []).append(number)
-    columns: dict[int, int] = {}
-    for numbers in steps.values():
-        ranked = sorted(numbers, key=lambda number: -tree.nodes[number].sum_log_prob)
-        columns |= {number: column for column, number in enumerate(ranked)}
-    return [(columns[number], node.step) for number, node in enumerate(tree.nodes)]
+def _places(tree: BeamTree, kept: set[int]) -> list[tuple[int, int]]:
+    """Returns the column and the row of each node.
+
+    A row is a step. In it the nodes that lead to the best hypothesis and to other returned ones come first, and
+    children stand in the order of their parents, so that few lines cross.
+    """
+    best = {id(node) for node in tree.path(tree.best)}
+    columns: list[int] = []
+    for step in range(tree.nodes[-1].step + 1):
+        ranked = []
+        for number, node in enumerate(tree.nodes):
+            if node.step == step:
+                above = 0 if node.parent is None else columns[node.parent]
+                ranked.append((id(node) not in best, number not in kept, above, -node.sum_log_prob, number))
+        # Nodes are listed by their steps, so that these are the next ones.
+        place = {order[-1]: column for column, order in enumerate(sorted(ranked))}
+        columns += [place[number] for number in sorted(place)]
+    return [(column, node.step) for column, node in zip(columns, tree.nodes, strict=True)]

@@ -14,7 +14,7 @@ from hf_seq2seq.model.private_copy import private_copy
 from hf_seq2seq.output_limits import longest_output
 from hf_seq2seq.token_lookup import encode_sources, unknown_id
 
-from .figures import COLOURS, Lettering, new_figure
+from .figures import COLOURS, Lettering, in_our_style, new_figure
 from .tokens import check_texts, readable_ids
 from .trace import Model
 
@@ -122,6 +122,7 @@ def _format_probability(probability: float) -> str:
     return f"{probability:.3f}" if probability >= 0.0005 else "<0.001"
 
 
+@in_our_style
 def draw_greedy_steps(decode: GreedyDecode) -> "Figure":
     """Draws a greedy decode as a table: a row for each step, with the likeliest tokens and their probabilities."""
     import numpy as np
@@ -153,6 +154,6 @@ def draw_greedy_steps(decode: GreedyDecode) -> "Figure":
     )
     axes.set_xticks(range(columns), [str(column + 1) for column in range(columns)])
     axes.set(xlabel="the likeliest tokens, by rank", ylabel="step and chosen token")
-    axes.set_title("Greedy decoding: probabilities of each step", fontsize=11)
+    axes.set_title("Greedy decoding: probabilities of each step")
     figure.colorbar(image, ax=axes, label="probability", fraction=0.05, pad=0.02)
     return figure

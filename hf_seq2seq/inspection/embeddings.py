@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_seq2seq.token_lookup import Side, check_side, vocabulary
 
-from .figures import COLOURS, Lettering, new_figure
+from .figures import FINISHED, Lettering, in_our_style, new_figure
 from .tokens import find_token, readable_ids
 from .trace import Model
 
@@ -128,6 +128,7 @@ def _find_embedding(tokenizer: PreTrainedTokenizerBase, token: str, side: Side, 
     return number
 
 
+@in_our_style
 def draw_neighbours(neighbours: Sequence[Neighbours]) -> "Figure":
     """Draws the nearest neighbours of some tokens: a panel for each token, with the cosines as bars."""
     columns = min(len(neighbours), 3)
@@ -137,36 +138,34 @@ def draw_neighbours(neighbours: Sequence[Neighbours]) -> "Figure":
     figure = new_figure(max(4.2 * columns, 5), rows * (0.27 * number + 0.9) + 0.5)
     panels = figure.subplots(rows, columns, squeeze=False).flatten()
     for axes, of_one in zip(panels, neighbours, strict=False):
-        axes.barh(range(number), of_one.cosines, color="#3b528b")
+        axes.barh(range(number), of_one.cosines, color=FINISHED)
         axes.set_yticks(range(number), list(map(lettering, of_one.tokens)), fontsize=9, **lettering.style)
         axes.invert_yaxis()
         for place, cosine in enumerate(of_one.cosines):
             axes.annotate(f" {cosine:.2f}", (max(cosine, 0), place), va="center", fontsize=8)
         axes.set_xlim(min(0.0, *of_one.cosines), max(*of_one.cosines, 0.1) * 1.15)
-        axes.set_title(lettering(f"nearest to {of_one.token}"), fontsize=10, **lettering.style)
+        axes.set_title(lettering(f"nearest to {of_one.token}"), **lettering.style)
         axes.set_xlabel("cosine")
     for axes in panels[len(neighbours) :]:
         axes.remove()
-    figure.suptitle(f"Neighbours in the embedding space ({neighbours[0].side} side)", fontsize=11)
+    figure.suptitle(f"Neighbours in the embedding space ({neighbours[0].side} side)")
     return figure
 
 
+@in_our_style
 def draw_projection(projection: Projection) -> "Figure":
     """Draws tokens as points on the plane in which their embeddings differ most."""
-    import matplotlib
-
     lettering = Lettering(projection.tokens)
     figure = new_figure(8, 6.4)
     axes = figure.subplots()
-    colour = matplotlib.colormaps[COLOURS](0.3)
-    axes.scatter(projection.points[:, 0], projection.points[:, 1], s=18, color=colour)
+    axes.scatter(projection.points[:, 0], projection.points[:, 1], s=18, color=FINISHED)
     axes.margins(0.12)
-    axes.grid(alpha=0.3)
+    axes.grid(visible=True)
     _label_points(axes, projection.points, projection.tokens, lettering)
     for name, share in zip(("x", "y"), projection.explained, strict=True):
         which = "first" if name == "x" else "second"
         axes.set(**{f"{name}label": f"{which} principal component ({100 * share:.0f} % of the variance)"})
-    axes.set_title(f"Embeddings of {len(projection.tokens)} tokens ({projection.side} side)", fontsize=11)
+    axes.set_title(f"Embeddings of {len(projection.tokens)} tokens ({projection.side} side)")
     return figure
 
 

@@ -1,12 +1,14 @@
 """The common parts of all pictures: files, sizes, heat maps with tokens on the axes, and fonts for every script."""
 
 import logging
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
-from functools import cache
+from functools import cache, wraps
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec
+from unicodedata import east_asian_width
 
 from torch import Tensor
 
@@ -24,7 +26,12 @@ logger = logging.getLogger(__name__)
 
 ENDINGS = (".png", ".svg", ".json")
 COLOURS = "viridis"  # perceptually uniform, and safe for colour-blind readers
+DIVERGING = "RdBu_r"  # blue below 0, white at 0, red above
 FORBIDDEN = "#d9d9d9"  # the colour of masked cells
+BEST, FINISHED, OPEN, PALE = "#1f6f43", "#3b528b", "#555555", "#b5b5b5"
+RING = "#ff4d4d"
+CURVES = (FINISHED, "#d1495b", BEST)  # in this order
+STYLE = Path(__file__).with_name("pictures.mplstyle")
 
 _CELL, _SMALL_CELL = 0.27, 0.17  # inches
 _LETTER = 0.085  # inches, the width of a letter in a label
@@ -32,6 +39,33 @@ _LETTER = 0.085  # inches, the width of a letter in a label
 # How the file names of fonts with many characters begin. These fonts are preferred to others.
 _PREFERRED_FONTS = ("notosans", "sourcehansans", "wqy", "pingfang", "msyh", "arialunicode")
 _UNDRAWABLE = "\u25a1"  # an empty square
+
+Arguments = ParamSpec("Arguments")
+
+
+def in_our_style(draw: "Callable[Arguments, Figure]") -> "Callable[Arguments, Figure]":
+    """Returns a function that draws with the settings of pictures.mplstyle, whatever the caller's own are.
+
+    Raises:
+        ImportError: When it is called, if matplotlib is not installed.
+    """
+
+    @wraps(draw)
+    def draw_in_our_style(*args: Arguments.args, **kwargs: Arguments.kwargs) -> "Figure":
+        with _our_style():
+            return draw(*args, **kwargs)
+
+    return draw_in_our_style
+
+
+def _our_style() -> Any:
+    try:
+        from matplotlib import style
+    except ImportError as error:
+        raise ImportError(
+            "Pictures need the library matplotlib, which is not installed: pip install 'hf-seq2seq[inspect]'"
+        ) from error
+    return style.context(["default", STYLE])
 
 
 def check_output(output: PathLike) -> None:
@@ -49,7 +83,7 @@ def check_output(output: PathLike) -> None:
     if path.is_dir() or not path.resolve().parent.is_dir():
         raise ValueError(f"`output` must be a file in an existing folder, but is {output} instead. Make the folder.")
     if path.suffix.lower() != ".json":
-        new_figure(1, 1)
+        _our_style()
 
 
 def write_view(view: Any, draw: Callable[[Any], "Figure"], output: PathLike) -> None:
@@ -72,7 +106,9 @@ def write_view(view: Any, draw: Callable[[Any], "Figure"], output: PathLike) -> 
         write_text(path, as_json(view) + "\n")
         return
     written = BytesIO()
-    draw(view).savefig(written, format=ending[1:], dpi=150)
+    figure = draw(view)
+    with _our_style():
+        figure.savefig(written, format=ending[1:])
     write_bytes(path, written.getvalue())
 
 
@@ -83,18 +119,15 @@ def as_json(view: Any) -> str:
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """Returns an empty figure without a window. The size is in inches.
+    """Returns an empty figure without a window. The size is in inches."""
+    from matplotlib.figure import Figure
 
-    Raises:
-        ImportError: If matplotlib is not installed.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            "Pictures need the library matplotlib, which is not installed: pip install 'hf-seq2seq[inspect]'"
-        ) from error
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def wrapped(text: str, width: float) -> str:
+    """Returns a title in lines that fit a figure of some inches."""
+    return "\n".join(line for part in text.split("\n") for line in textwrap.wrap(part, max(int(width * 11), 24)))
 
 
 class Lettering:
@@ -181,8 +214,9 @@ def draw_heat_map(
     columns: Sequence[str],
     lettering: Lettering,
     *,
-    lowest: float | None = 0.0,
-    highest: float | None = None,
+    lowest: float = 0.0,
+    highest: float = 1.0,
+    colours: str = COLOURS,
     allowed: Tensor | None = None,
 ) -> "AxesImage":
     """Draws a matrix as a heat map, with a token at each row and column.
@@ -193,8 +227,9 @@ def draw_heat_map(
         rows: The tokens of the rows, from the top.
         columns: The tokens of the columns.
         lettering: The fonts of the tokens.
-        lowest: The value of the darkest colour; None for the lowest value of the matrix.
-        highest: The value of the lightest colour; None for the highest value of the matrix.
+        lowest: The value of the first colour.
+        highest: The value of the last colour.
+        colours: The name of matplotlib's map of colours.
         allowed: True for the cells to draw, same shape; the others are grey.
 
     Returns:
@@ -203,16 +238,19 @@ def draw_heat_map(
     import numpy as np
 
     cells = np.ma.masked_array(values.numpy(), mask=False if allowed is None else ~allowed.numpy())
-    image = axes.imshow(cells, cmap=COLOURS, vmin=lowest, vmax=highest, interpolation="nearest", aspect="equal")
+    image = axes.imshow(cells, cmap=colours, vmin=lowest, vmax=highest, interpolation="nearest", aspect="equal")
     axes.set_facecolor(FORBIDDEN)
     size = 9 if max(len(rows), len(columns)) <= 24 else 8
     axes.set_xticks(range(len(columns)), list(map(lettering, columns)), fontsize=size, **lettering.style)
-    is_of_characters = sum(len(column) == 1 for column in columns) > len(columns) / 2
     for column, label in zip(columns, axes.get_xticklabels(), strict=True):
-        label.set_rotation(0 if is_of_characters and len(column) == 1 else 90)
+        label.set_rotation(0 if _fits_upright(column) else 90)
     axes.set_yticks(range(len(rows)), list(map(lettering, rows)), fontsize=size, **lettering.style)
-    axes.tick_params(length=2)
     return image
+
+
+def _fits_upright(label: str) -> bool:
+    """Returns whether a label is as narrow as a cell: a character, or two wide ones, as of Chinese."""
+    return len(label) == 1 or (len(label) == 2 and all(east_asian_width(sign) in "WF" for sign in label))
 
 
 def add_colour_bar(figure: "Figure", image: "AxesImage", panels: "list[Axes]", label: str) -> None:
@@ -222,3 +260,10 @@ def add_colour_bar(figure: "Figure", image: "AxesImage", panels: "list[Axes]", l
     where = panels if len(panels) > 1 else panels[0]
     bar = figure.colorbar(image, ax=where, label=label, shrink=0.8, aspect=aspect, pad=0.02)
     bar.outline.set_visible(False)
+
+
+def add_legend_of_masks(figure: "Figure") -> None:
+    """Adds a line under the panels that names the grey of masked cells."""
+    from matplotlib.patches import Patch
+
+    figure.legend(handles=[Patch(color=FORBIDDEN, label="masked: may not be looked at")], loc="outside lower right")

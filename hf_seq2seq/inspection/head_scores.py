@@ -1,12 +1,23 @@
 """Scaled dot-product attention of one head, from Q K^T to the weights: Vaswani et al. (2017), section 3.2.1."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from .attention import AXES, check_head
-from .figures import Lettering, add_colour_bar, draw_heat_map, map_size, new_figure
+from .attention import AXES, check_head, row_labels
+from .figures import (
+    COLOURS,
+    DIVERGING,
+    Lettering,
+    add_colour_bar,
+    add_legend_of_masks,
+    draw_heat_map,
+    in_our_style,
+    map_size,
+    new_figure,
+    wrapped,
+)
 from .trace import STACK_NAMES, Stack, Trace
 
 
@@ -29,6 +40,9 @@ class HeadScores:
         products: Q K^T, shape (T, S).
         scaled: Q K^T / sqrt(d_k), shape (T, S).
         weights: The softmax of `scaled` over the allowed keys, shape (T, S), as the model computed it.
+        num_layers: How many layers the stack has.
+        num_heads: How many heads the layer has.
+        written_tokens: What the decoder writes after it has read each of the T tokens; empty for the encoder.
     """
 
     stack: Stack
@@ -41,6 +55,9 @@ class HeadScores:
     products: Tensor
     scaled: Tensor
     weights: Tensor
+    num_layers: int
+    num_heads: int
+    written_tokens: list[str] = field(default_factory=list)
 
 
 def head_scores(trace: Trace, stack: Stack = "cross", layer: int | None = None, head: int = 1) -> HeadScores:
@@ -56,47 +73,61 @@ def head_scores(trace: Trace, stack: Stack = "cross", layer: int | None = None, 
         ValueError: If there is no such stack, layer or head.
     """
     attention = trace.attention(stack, layer)
-    check_head(head, len(attention.weights), stack)
+    num_layers, num_heads = len(getattr(trace, stack)), len(attention.weights)
+    check_head(head, num_heads, stack)
     queries, keys = attention.queries[head - 1], attention.keys[head - 1]
     products = queries @ keys.T
     return HeadScores(
-        *(stack, len(getattr(trace, stack)) if layer is None else layer, head, queries.shape[-1]),
+        *(stack, num_layers if layer is None else layer, head, queries.shape[-1]),
         *(attention.query_tokens, attention.key_tokens, attention.allowed),
         *(products, products * attention.scaling, attention.weights[head - 1]),
+        num_layers=num_layers,
+        num_heads=num_heads,
+        written_tokens=[] if stack == "encoder" else trace.target_tokens,
     )
 
 
+@in_our_style
 def draw_head_scores(scores: HeadScores) -> "Figure":
-    """Draws a head's products, scaled products and weights beside each other; masked cells are grey."""
-    lettering = Lettering(scores.query_tokens, scores.key_tokens)
-    width, height = map_size(scores.query_tokens, scores.key_tokens, is_small=True)
-    columns = 3 if width < 6 else 1  # wide maps are drawn one below the other
-    figure = new_figure(columns * (width + 1.0), (3 // columns) * (height + 0.3) + 0.6)
+    """Draws what becomes of a head's scores beside each other: the products, scaled, masked, and their softmax.
+
+    The step of the mask is left out where nothing is masked.
+    """
+    labels = row_labels(scores.query_tokens, scores.written_tokens)
+    lettering = Lettering(labels, scores.key_tokens)
+    is_masked = not bool(scores.allowed.all())
     panels = {
-        "Q K^T": scores.products,
-        f"Q K^T / sqrt({scores.key_dim})": scores.scaled,
-        "softmax of it: the weights": scores.weights,
+        "scores: Q K^T": (scores.products, None),
+        f"scaled: Q K^T / sqrt({scores.key_dim})": (scores.scaled, None),
+        **({"masked": (scores.scaled, scores.allowed)} if is_masked else {}),
+        "softmax: the weights": (scores.weights, scores.allowed),
     }
+    width, height = map_size(labels, scores.key_tokens, is_small=True)
+    columns = 1 if width > 7 else 3 if len(panels) == 3 and width < 5 else 2
+    rows = -(-len(panels) // columns)
+    figure = new_figure(columns * (width + 1.0), rows * (height + 0.3) + 0.8)
+    places = figure.subplots(rows, columns, squeeze=False).flatten()
     queries, keys = AXES[scores.stack]
-    for index, (axes, (title, values)) in enumerate(
-        zip(figure.subplots(3 // columns, columns), panels.items(), strict=True)
-    ):
+    for index, (axes, (title, (values, allowed))) in enumerate(zip(places, panels.items(), strict=False)):
+        is_weight = values is scores.weights
+        bound = 1.0 if is_weight else float(values.abs().max())
         image = draw_heat_map(
-            axes,
-            values,
-            scores.query_tokens,
-            scores.key_tokens,
-            lettering,
-            lowest=0.0 if values is scores.weights else None,
-            allowed=scores.allowed,
+            *(axes, values, labels, scores.key_tokens, lettering),
+            lowest=0.0 if is_weight else -bound,
+            highest=bound,
+            colours=COLOURS if is_weight else DIVERGING,
+            allowed=allowed,
         )
-        axes.set_title(title, fontsize=10)
+        axes.set_title(title)
         axes.set_xlabel(keys)
         if index % columns == 0:
             axes.set_ylabel(queries)
         add_colour_bar(figure, image, [axes], "")
-    figure.suptitle(
-        f"{STACK_NAMES[scores.stack]}, layer {scores.layer}, head {scores.head}: from scores to weights".capitalize(),
-        fontsize=11,
-    )
+    for axes in places[len(panels) :]:
+        axes.remove()
+    which = f"layer {scores.layer} of {scores.num_layers}, head {scores.head} of {scores.num_heads}"
+    title = f"{STACK_NAMES[scores.stack]}, {which}: from scores to weights".capitalize()
+    figure.suptitle(wrapped(title, figure.get_figwidth()))
+    if is_masked:
+        add_legend_of_masks(figure)
     return figure

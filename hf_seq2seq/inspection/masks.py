@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from .attention import AXES
-from .figures import FORBIDDEN, Lettering, draw_heat_map, map_size, new_figure
+from .figures import FORBIDDEN, Lettering, draw_heat_map, in_our_style, map_size, new_figure, wrapped
 from .trace import STACK_NAMES, Trace
 
 
@@ -25,6 +25,7 @@ class Masks:
         encoder: The mask of the encoder's self-attention, shape (S, S).
         decoder: The mask of the decoder's self-attention, shape (T, T).
         cross: The mask of cross-attention, shape (T, S).
+        source: The source text.
     """
 
     source_tokens: list[str]
@@ -32,6 +33,7 @@ class Masks:
     encoder: Tensor
     decoder: Tensor
     cross: Tensor
+    source: str
 
 
 def attention_masks(traces: Sequence[Trace]) -> list[Masks]:
@@ -40,35 +42,42 @@ def attention_masks(traces: Sequence[Trace]) -> list[Masks]:
         Masks(
             trace.source_tokens,
             trace.input_tokens,
-            *(trace.attention(stack).allowed for stack in ("encoder", "decoder", "cross")),
+            encoder=trace.attention("encoder").allowed,
+            decoder=trace.attention("decoder").allowed,
+            cross=trace.attention("cross").allowed,
+            source=trace.source,
         )
         for trace in traces
     ]
 
 
+@in_our_style
 def draw_masks(masks: Sequence[Masks]) -> "Figure":
-    """Draws the masks of a batch: three in a row for each pair of texts."""
+    """Draws the masks of a batch: three in a row for each pair of texts, under the source text."""
     from matplotlib.patches import Patch
 
-    lettering = Lettering(*(tokens for pair in masks for tokens in (pair.source_tokens, pair.input_tokens)))
+    lettering = Lettering(*([*pair.source_tokens, *pair.input_tokens, pair.source] for pair in masks))
     sources, inputs = masks[0].source_tokens, masks[0].input_tokens
     shapes = {"encoder": (sources, sources), "decoder": (inputs, inputs), "cross": (inputs, sources)}
     sizes = [map_size(*tokens, is_small=True) for tokens in shapes.values()]
     widths = [width for width, _ in sizes]
     height = max(height for _, height in sizes)
-    figure = new_figure(sum(widths) + 0.6, (height + 0.2) * len(masks) + 0.8)
-    panels = figure.subplots(len(masks), 3, squeeze=False, width_ratios=widths, gridspec_kw={"hspace": 0.1})
-    for pair, of_pair in zip(masks, panels, strict=True):
-        tokens = {"encoder": pair.source_tokens, "decoder": pair.input_tokens, "cross": pair.input_tokens}
-        for axes, (stack, rows) in zip(of_pair, tokens.items(), strict=True):
+    figure = new_figure(sum(widths) + 0.6, (height + 0.6) * len(masks) + 0.8)
+    for pair, part in zip(masks, figure.subfigures(len(masks), 1, squeeze=False).flatten(), strict=True):
+        title = wrapped(
+            lettering(f"\N{LEFT DOUBLE QUOTATION MARK}{pair.source}\N{RIGHT DOUBLE QUOTATION MARK}"), sum(widths)
+        )
+        part.suptitle(title, **lettering.style)
+        for axes, stack in zip(part.subplots(1, 3, width_ratios=widths), shapes, strict=True):
             allowed: Tensor = getattr(pair, stack)
+            rows = pair.source_tokens if stack == "encoder" else pair.input_tokens
             columns = pair.input_tokens if stack == "decoder" else pair.source_tokens
-            draw_heat_map(axes, allowed.float(), rows, columns, lettering, highest=1.25, allowed=allowed)
-            axes.set_title(STACK_NAMES[stack].capitalize(), fontsize=10)
-            axes.set_ylabel(AXES[stack][0])
+            image = draw_heat_map(axes, allowed.float(), rows, columns, lettering, highest=1.25, allowed=allowed)
+            axes.set_title(STACK_NAMES[stack].capitalize())
+            axes.set_ylabel(AXES[stack][0].split(" \N{RIGHTWARDS ARROW}")[0])
             axes.set_xlabel(AXES[stack][1])
-    image = axes.images[0]
-    legend = [Patch(color=image.cmap(image.norm(1.0)), label="may look"), Patch(color=FORBIDDEN, label="masked")]
-    figure.legend(handles=legend, loc="outside upper right", ncols=2, frameon=False)
-    figure.suptitle("Which tokens may look at which", fontsize=11)
+    colour = image.cmap(1.0 / 1.25)
+    legend = [Patch(color=colour, label="may look"), Patch(color=FORBIDDEN, label="masked")]
+    figure.legend(handles=legend, loc="outside upper right", ncols=2)
+    figure.suptitle("Which tokens may look at which, as in training", ha="left", x=0.01)
     return figure

@@ -68,6 +68,7 @@ class Trace:
         decoder: The masked self-attention of each decoder layer.
         cross: The cross-attention of each decoder layer.
         logits: The logits, shape (T, V).
+        source: The source text.
     """
 
     source_tokens: list[str]
@@ -77,6 +78,7 @@ class Trace:
     decoder: list[Attention]
     cross: list[Attention]
     logits: Tensor
+    source: str
 
     def attention(self, stack: Stack, layer: int | None = None) -> Attention:
         """Returns the attention of a layer, counted from 1; by default that of the last layer.
@@ -99,7 +101,8 @@ def trace(
 ) -> list[Trace]:
     """Runs a batch of pairs through a model and returns what its attention computed.
 
-    Texts of unequal length are padded, as in training, and padding in the target is masked too.
+    Texts of unequal length are padded and masked as in training: the source by its padding, the target by the causal
+    mask alone, since a token sees only those before it, which are no padding.
 
     Args:
         model: The model. It is not changed, and other threads may use it at the same time.
@@ -125,7 +128,7 @@ def trace(
     else:
         target_ids = [_target_ids(tokenizer, target) for target in targets]
     input_ids, attention_mask = pad_rows(source_ids, model.config.pad_token_id, model.device)
-    labels, label_mask = pad_rows(target_ids, model.config.pad_token_id, model.device)
+    labels, _ = pad_rows(target_ids, model.config.pad_token_id, model.device)
     decoder_input_ids = observed.prepare_decoder_input_ids_from_labels(labels)
     recorders = _record_attention(observed)
     with torch.inference_mode():
@@ -133,7 +136,6 @@ def trace(
             input_ids=input_ids,
             attention_mask=attention_mask,
             decoder_input_ids=decoder_input_ids,
-            decoder_attention_mask=label_mask,  # the inputs are the labels, one place later, so the mask is the same
             use_cache=False,
         )
     traces = []
@@ -147,7 +149,8 @@ def trace(
             stack: [recorder.attention(row, *tokens[stack]) for recorder in of_stack]
             for stack, of_stack in recorders.items()
         }
-        traces.append(Trace(of_source, of_input, of_target, **layers, logits=_copy_to_cpu(output.logits[row])))
+        logits = _copy_to_cpu(output.logits[row])
+        traces.append(Trace(of_source, of_input, of_target, **layers, logits=logits, source=sources[row]))
     return traces
 
 

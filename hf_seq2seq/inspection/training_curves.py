@@ -1,6 +1,8 @@
 """The curves of a training run that its trainer logged: loss, validation metrics and learning rate."""
 
+import json
 import logging
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +12,7 @@ from transformers import TrainerState
 from hf_seq2seq.atomic_writing import PathLike
 from hf_seq2seq.evaluation import METRICS
 
-from .figures import new_figure
+from .figures import CURVES, in_our_style, new_figure
 
 
 if TYPE_CHECKING:
@@ -20,9 +22,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_SMOOTHED = "training, with label smoothing"
+_FLOOR = "the least that it can be"
+
 # What each panel shows: its title, and name and key of each of its curves.
 _PANELS = (
-    ("loss for each target token", (("training, with label smoothing", "loss"), ("validation", "eval_loss"))),
+    ("loss for each target token", ((_SMOOTHED, "loss"), ("validation", "eval_loss"))),
     ("validation scores", tuple((METRICS[name].title, f"eval_{name}") for name in ("bleu", "chrf"))),
     ("learning rate", (("learning rate", "learning_rate"),)),
 )
@@ -68,9 +73,31 @@ def training_curves(run: PathLike) -> list[Panel]:
     """
     history = _latest_state(Path(run)).log_history
     panels = [Panel(title, logged) for title, curves in _PANELS if (logged := _logged(history, curves))]
+    _add_floor(panels, Path(run))
     if not panels:
         raise ValueError(f"`{run}` must hold the log of a run, but nothing was logged. Lower `logging_steps`.")
     return panels
+
+
+def _add_floor(panels: list[Panel], run: Path) -> None:
+    """Adds the least that a loss with label smoothing can be, where the folder tells: training's comes down to it.
+
+    With smoothing eps and V tokens it is the entropy of the target distribution, 1 - eps + eps / V on the right token
+    and eps / V on each other one (Vaswani et al., 2017, section 5.4). The validation loss has no smoothing.
+    """
+    settings, config = run / "training_settings.json", run / "config.json"
+    if not (panels and panels[0].curves[0].name == _SMOOTHED and settings.is_file() and config.is_file()):
+        return
+    smoothing = json.loads(settings.read_text(encoding="utf-8")).get("label_smoothing_factor")
+    sizes = json.loads(config.read_text(encoding="utf-8"))
+    vocab_size = sizes.get("decoder_vocab_size") or sizes.get("vocab_size")
+    if not smoothing or not vocab_size:
+        return
+    rest = smoothing / vocab_size
+    right = 1 - smoothing + rest
+    floor = -right * math.log(right) - (vocab_size - 1) * rest * math.log(rest)
+    updates = [update for curve in panels[0].curves for update in curve.updates]
+    panels[0].curves.append(Curve(_FLOOR, [min(updates), max(updates)], [floor, floor]))
 
 
 def _latest_state(run: Path) -> TrainerState:
@@ -103,6 +130,7 @@ def _logged(history: list[dict[str, float]], curves: tuple[tuple[str, str], ...]
     return logged
 
 
+@in_our_style
 def draw_training_curves(panels: list[Panel]) -> "Figure":
     """Draws the curves of a run over the number of updates."""
     figure = new_figure(5 * len(panels), 3.6)
@@ -112,12 +140,19 @@ def draw_training_curves(panels: list[Panel]) -> "Figure":
 
 
 def _draw(axes: "Axes", panel: Panel) -> None:
-    for curve in panel.curves:
-        # A curve of few points has a dot for each.
-        marker = "o" if len(curve.updates) <= 40 else None
-        axes.plot(curve.updates, curve.values, label=curve.name, marker=marker, markersize=3)
+    for number, curve in enumerate(panel.curves):
+        # A curve of few points has a dot for each. The floor is the training loss's own, so it has its colour.
+        is_floor = curve.name == _FLOOR
+        axes.plot(
+            *(curve.updates, curve.values),
+            label=curve.name,
+            marker="o" if len(curve.updates) <= 40 and not is_floor else None,
+            markersize=3,
+            color=CURVES[0 if is_floor else number],
+            linestyle=":" if is_floor else "-",
+        )
     axes.set_title(panel.title)
     axes.set_xlabel("update")
-    axes.grid(alpha=0.3)
+    axes.grid(visible=True)
     if len(panel.curves) > 1:
         axes.legend()

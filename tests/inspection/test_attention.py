@@ -70,7 +70,7 @@ def test_each_map_is_drawn_with_its_tokens(head: Any, traced: Trace) -> None:
         cells: Any = axes.images[0].get_array()
         assert torch.equal(torch.tensor(cells.filled(0.0)), weights)
         assert torch.equal(torch.tensor(~cells.mask), maps.allowed)
-        assert [label.get_text() for label in axes.get_yticklabels()] == ["<s>", "d", "e"]
+        assert [label.get_text() for label in axes.get_yticklabels()] == ["<s> → d", "d → e", "e → </s>"]
         assert [label.get_text() for label in axes.get_xticklabels()] == ["<s>", "d", "e"]
 
 

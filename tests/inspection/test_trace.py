@@ -47,7 +47,8 @@ def test_weights_are_those_of_the_paper_s_equations(
     source = [[4, 5, 6, 7, 8, 2], [9, 10, 2, 0, 0, 0]]
     target = [[1, 11, 12, 2, 0], [1, 13, 14, 15, 16]]
     masks = [[1] * 6, [1] * 3 + [0] * 3], [[1] * 3 + [0] * 2, [1] * 5]
-    logits = numpy_transformer.transformer_logits(state, model.config, source, target, *masks)
+    causal_alone = [[1] * 5, [1] * 5]
+    logits = numpy_transformer.transformer_logits(state, model.config, source, target, masks[0], causal_alone)
     num_encoder = model.config.encoder_layers
     in_order = {"encoder": expected[:num_encoder], "decoder": expected[num_encoder::2]}
     in_order["cross"] = expected[num_encoder + 1 :: 2]

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from hf_seq2seq.inspection import Curve, Panel, draw_training_curves, training_curves
 
@@ -38,6 +39,21 @@ def test_each_curve_is_what_was_logged(tmp_path: Path) -> None:
         assert axes.get_title() == panel.title
         drawn = [Curve(str(line.get_label()), list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines]  # type: ignore[arg-type]
         assert drawn == panel.curves
+
+
+def test_the_training_loss_stands_beside_the_least_that_it_can_be(tmp_path: Path) -> None:
+    """The floor is torch's own loss of the best prediction there is: the smoothed distribution itself."""
+    write_state(tmp_path, HISTORY, 20)
+    (tmp_path / "training_settings.json").write_text(json.dumps({"label_smoothing_factor": 0.1}))
+    (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 50}))
+    best = torch.full((1, 50), 0.1 / 50, dtype=torch.float64)
+    best[0, 7] += 0.9
+    floor = torch.nn.functional.cross_entropy(best.log(), torch.tensor([7]), label_smoothing=0.1).item()
+    curve = training_curves(tmp_path)[0].curves[-1]
+    assert (curve.name, curve.updates) == ("the least that it can be", [10, 20])
+    assert curve.values == pytest.approx([floor, floor])
+    (tmp_path / "training_settings.json").write_text(json.dumps({"label_smoothing_factor": 0.0}))
+    assert len(training_curves(tmp_path)[0].curves) == 2
 
 
 def test_a_run_without_validation_has_no_empty_panel(tmp_path: Path) -> None:
