@@ -36,7 +36,7 @@ def load_sentencepiece(path: PathLike, special_tokens: Sequence[str] = SPECIAL_T
         OSError: If there is no such file.
         ValueError: If it is no SentencePiece model of the kind unigram or BPE, or sentencepiece is not installed.
     """
-    proto = _read(Path(path))
+    proto = read_sentencepiece(path)
     pieces = [piece.piece for piece in proto.pieces]
     scored = [(piece.piece, piece.score) for piece in proto.pieces]
     is_unigram = proto.trainer_spec.model_type == _UNIGRAM
@@ -93,8 +93,8 @@ def _special_names(spec: Any, pieces: Sequence[str]) -> dict[str, str]:
     return {token: pieces[number] if 0 <= number < len(pieces) else token for token, number in ids.items()}
 
 
-def _read(path: Path) -> Any:
-    """Returns the protocol buffer of a SentencePiece model."""
+def read_sentencepiece(path: PathLike) -> Any:
+    """Returns the protocol buffer (ModelProto) of a SentencePiece model; raises as `load_sentencepiece` does."""
     try:
         from sentencepiece import sentencepiece_model_pb2
     except ImportError as error:
@@ -103,7 +103,7 @@ def _read(path: Path) -> Any:
             "`pip install 'hf-seq2seq[export]'`."
         ) from error
     proto: Any = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]  # made at run time
-    content = path.read_bytes()
+    content = Path(path).read_bytes()
     try:
         proto.ParseFromString(content)
     except Exception as error:  # protobuf's implementations raise errors of their own
@@ -115,7 +115,7 @@ def _read(path: Path) -> Any:
     return proto
 
 
-def _no_model(path: Path, fault: str) -> ValueError:
+def _no_model(path: PathLike, fault: str) -> ValueError:
     return ValueError(
         f"`{path}` must be a SentencePiece model of the kind unigram or BPE, but {fault}. Name another file."
     )

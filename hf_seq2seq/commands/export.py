@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
     Format = Literal[*format_names("export_model")]
 
-WEIGHTS = (".bin", ".onnx", ".data")  # the last is what a large graph keeps beside its file
+WEIGHTS = (".bin", ".npz", ".onnx", ".data")  # the last is what a large graph keeps beside its file
 
 
 def export(
@@ -30,8 +30,9 @@ def export(
 ) -> None:
     """Write a trained model and its tokenizer for another engine.
 
-    CTranslate2 is a fast engine for CPUs and GPUs, ONNX a format that many runtimes read. Either needs
-    `pip install 'hf-seq2seq[export]'`.
+    CTranslate2 is a fast engine for CPUs and GPUs, and ONNX a format that many runtimes read; either needs
+    `pip install 'hf-seq2seq[export]'`. `marian` writes model.npz for Marian C++. (For transformers' MarianMTModel,
+    use `hf_seq2seq.interop.to_marian` in Python.)
     """
     from hf_seq2seq.atomic_writing import check_new_folder
     from hf_seq2seq.loading import load_model, load_tokenizer

@@ -16,6 +16,8 @@ if TYPE_CHECKING:  # their types; a name that is not here is found all the same
     from .fsmt import from_fsmt as from_fsmt
     from .marian import from_marian as from_marian
     from .marian import to_marian as to_marian
+    from .marian_cpp import from_marian_cpp as from_marian_cpp
+    from .marian_cpp import to_marian_cpp as to_marian_cpp
     from .onnx import to_onnx as to_onnx
 
 

@@ -22,6 +22,7 @@ from hf_seq2seq.model.modeling_seq2seq_transformer import (
 )
 
 from .checks import check_model
+from .marian_cpp_folder import is_marian_cpp
 from .stock_models import (
     COMMON_FIELDS,
     Weights,
@@ -107,8 +108,22 @@ def _fields(path: Path) -> dict[str, Any]:
 def import_model(
     path_or_repo: PathLike,
 ) -> tuple[Seq2SeqTransformerForConditionalGeneration, PreTrainedTokenizerBase | None]:
-    """Loads a MarianMT model as ours, and its tokenizer or None, for the verb `import`."""
+    """Loads a MarianMT model, or one of Marian C++, as ours, and its tokenizer or None, for the verb `import`."""
+    if is_marian_cpp(path_or_repo):
+        from .marian_cpp import import_folder
+
+        return import_folder(path_or_repo)
     return from_marian(path_or_repo), load_marian_tokenizer(path_or_repo)
+
+
+def export_model(
+    model: Seq2SeqTransformerForConditionalGeneration, tokenizer: PreTrainedTokenizerBase, folder: PathLike
+) -> str:
+    """Writes a model for Marian C++, for the verb `export`, and returns how to use it."""
+    from .marian_cpp import to_marian_cpp, way_to_use
+
+    to_marian_cpp(model, tokenizer, folder)
+    return way_to_use(folder)
 
 
 def to_marian(model: Seq2SeqTransformerForConditionalGeneration) -> MarianMTModel:
@@ -248,7 +263,7 @@ def _marian_weights(model: Seq2SeqTransformerForConditionalGeneration) -> Weight
                 for kind in ("weight", "bias"):
                     full_name = f"{name}.{projection}.{kind}"
                     if full_name in weights:
-                        weights[full_name] = _widened(weights[full_name], module, is_query)
+                        weights[full_name] = widened(weights[full_name], module, is_query)
             if module.q_proj.bias is None:
                 zeros = torch.zeros(model.config.d_model)
                 weights |= {f"{name}.{projection}_proj.bias": zeros for projection in ("q", "k", "v", "out")}
@@ -257,7 +272,7 @@ def _marian_weights(model: Seq2SeqTransformerForConditionalGeneration) -> Weight
     return weights
 
 
-def _widened(projection: torch.Tensor, attention: Seq2SeqTransformerAttention, is_query: bool) -> torch.Tensor:
+def widened(projection: torch.Tensor, attention: Seq2SeqTransformerAttention, is_query: bool) -> torch.Tensor:
     """Pads the queries or keys of each head with zeros to the width of the values: (H * K, ...) -> (D, ...).
 
     Marian divides Q K^T by the square root of the values' width, and we by that of the keys' width. So the queries are

@@ -87,9 +87,9 @@ def import_stock_model(
         stock, report = _load_stock_model(folder, stock_class)
     except Exception as error:  # a damaged file makes transformers, torch and safetensors raise all kinds of errors
         faults.append(f"{stock_class.__name__} cannot load it ({_cause(error)})")
-        raise _refusal(path_or_repo, faults) from error
+        raise refusal(path_or_repo, faults) from error
     _warn_of_layerdrop(stock.config)
-    faults += _weight_faults(sorted(report["unexpected_keys"]), "left over")
+    faults += weight_faults(sorted(report["unexpected_keys"]), "left over")
     stored = {name: tensor for name, tensor in stock.state_dict().items() if name not in report["missing_keys"]}
     fields, weights = convert(stock, stored)
     common = {name: getattr(stock.config, name) for name in COMMON_FIELDS}
@@ -97,13 +97,13 @@ def import_stock_model(
         config = Seq2SeqTransformerConfig(**(common | fields))
     except StrictDataclassError as error:
         faults.append(f"its config does not fit ours ({_cause(error)})")
-        raise _refusal(path_or_repo, faults) from error
+        raise refusal(path_or_repo, faults) from error
     model: Any = Seq2SeqTransformerForConditionalGeneration(config).to(stock.dtype)
     model.load_state_dict(weights, strict=False)
     # `named_parameters` has one name for tied weights, so the other names may be absent.
-    faults += _weight_faults([name for name, _ in model.named_parameters() if name not in weights], "missing")
+    faults += weight_faults([name for name, _ in model.named_parameters() if name not in weights], "missing")
     if faults:
-        raise _refusal(path_or_repo, faults)
+        raise refusal(path_or_repo, faults)
     model.generation_config = copied_settings(stock)
     return model.eval()  # type: ignore[no-any-return]
 
@@ -226,13 +226,19 @@ def _config_faults(fields: dict[str, Any]) -> list[str]:
     return faults
 
 
-def _weight_faults(names: Sequence[str], fault: str) -> list[str]:
-    """Returns a sentence for each of a few weights, or one for them all."""
+def weight_faults(names: Sequence[str], fault: str, config: str = "config.json") -> list[str]:
+    """Returns a sentence for each of a few weights, or one for them all.
+
+    Args:
+        names: The names of the weights.
+        fault: What is wrong with them.
+        config: What says which weights there are.
+    """
     if len(names) <= 3:
         return [f"the weight `{name}` is {fault}" for name in names]
     return [
-        f"{len(names)} weights are {fault}, from `{names[0]}` to `{names[-1]}`: config.json and the file of the "
-        "weights must be those that were saved together"
+        f"{len(names)} weights are {fault}, from `{names[0]}` to `{names[-1]}`: {config} and the file of the weights "
+        "must be those that were saved together"
     ]
 
 
@@ -253,7 +259,8 @@ def _cause(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _refusal(path_or_repo: PathLike, faults: Sequence[str]) -> ValueError:
+def refusal(path_or_repo: PathLike, faults: Sequence[str]) -> ValueError:
+    """Returns the error for a model that cannot be represented, with all reasons."""
     return ValueError(
         f"`{path_or_repo}` must be a model that this package can represent, but: {'; '.join(faults)}. Name another "
         "model."
