@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
     Format = Literal[*format_names("export_model")]
 
-WEIGHTS = (".bin", ".npz", ".onnx", ".data")  # the last is what a large graph keeps beside its file
+WEIGHTS = (".argosmodel", ".bin", ".npz", ".onnx", ".data")  # the last is what a large graph keeps beside its file
 
 
 def export(
@@ -27,21 +27,34 @@ def export(
         str | None,
         typer.Option(help="The type of CTranslate2's weights, such as int8 or float16; by default float32."),
     ] = None,
+    source_language: Annotated[
+        str | None, typer.Option(help="For argos: the code of the language that the model reads, such as en.")
+    ] = None,
+    target_language: Annotated[
+        str | None, typer.Option(help="For argos: the code of the language that it writes.")
+    ] = None,
 ) -> None:
     """Write a trained model and its tokenizer for another engine.
 
     CTranslate2 is a fast engine for CPUs and GPUs, and ONNX a format that many runtimes read; either needs
-    `pip install 'hf-seq2seq[export]'`. `marian` writes model.npz for Marian C++. (For transformers' MarianMTModel,
-    use `hf_seq2seq.interop.to_marian` in Python.)
+    `pip install 'hf-seq2seq[export]'`. `argos` writes a package for Argos Translate and LibreTranslate, and `marian`
+    writes model.npz for Marian C++. (For transformers' MarianMTModel, use `hf_seq2seq.interop.to_marian` in Python.)
     """
     from hf_seq2seq.atomic_writing import check_new_folder
     from hf_seq2seq.loading import load_model, load_tokenizer
 
     check_new_folder(output)
     export_model = format_function(format, "export_model")
-    options = {} if quantization is None else {"quantization": quantization}
-    if not options.keys() <= signature(export_model).parameters.keys():
-        raise ValueError(f"`--quantization` must be left out for {format}, but is {quantization!r} instead.")
+    given = {
+        "quantization": quantization,
+        "source_language": source_language,
+        "target_language": target_language,
+    }
+    options = {name: value for name, value in given.items() if value is not None}
+    for name in options.keys() - signature(export_model).parameters.keys():
+        raise ValueError(
+            f"`--{name.replace('_', '-')}` must be left out for {format}, but is {given[name]!r} instead."
+        )
     model = load_model(source)
     way_to_use = export_model(model, load_tokenizer(source), output, **options)
     source_bytes = sum(parameter.nbytes for parameter in model.parameters())

@@ -12,6 +12,7 @@ from .formats import converters
 
 
 if TYPE_CHECKING:  # their types; a name that is not here is found all the same
+    from .argos import to_argos as to_argos
     from .ctranslate2 import to_ctranslate2 as to_ctranslate2
     from .fsmt import from_fsmt as from_fsmt
     from .marian import from_marian as from_marian

@@ -5,7 +5,8 @@ A format is one file. It may define:
 - `import_model(path_or_repo)`, which returns a model of this package and its tokenizer, or None for one that has none:
   the verb `import` then offers the format.
 - `export_model(model, tokenizer, folder)`, which writes a new folder and returns a sentence on how to use it: the verb
-  `export` then offers the format. A parameter `quantization` of it is an option of the verb.
+  `export` then offers the format. Of the verb's options it gets those that it has a parameter for, such as
+  `quantization`.
 - `from_NAME` and `to_NAME`, after the name of the file: `hf_seq2seq.interop` then has them too.
 
 The formats are found by reading the files, not by importing them: each needs libraries that the others do not.

@@ -246,6 +246,8 @@ def _faults_for_marian(config: Seq2SeqTransformerConfig) -> list[str]:
         faults.append(f"`norm_position` is {config.norm_position!r}, not 'post'")
     if config.position_embedding_type != "sinusoidal":
         faults.append(f"`position_embedding_type` is {config.position_embedding_type!r}, not 'sinusoidal'")
+    if config.layer_norm_eps != 1e-5:
+        faults.append(f"`layer_norm_eps` is {config.layer_norm_eps}, not 1e-05")
     value_dim = config.d_model // max(config.encoder_attention_heads, config.decoder_attention_heads)
     if config.key_dim is not None and config.key_dim > value_dim:
         faults.append(f"`key_dim` is {config.key_dim}, more than the {value_dim} of a head's values")

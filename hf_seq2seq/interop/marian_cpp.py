@@ -1,9 +1,9 @@
 """Turns models that Marian C++ trained (.npz) into ours, and writes ours for it, with the same log-probabilities.
 
-The networks differ in three things. Marian's decoder starts from zeros, not from a start token: an imported model has
-the token `<pad>` for both, with an embedding of zeros. The frequencies of Marian's sinusoids are not quite the
-paper's, so an imported model has them in its table of learned positions. And Marian adds 1e-6 to a variance where we
-add 1e-5.
+The networks differ in two things. Marian's decoder starts from zeros, not from a start token: an imported model has
+the token `<pad>` for both, with an embedding of zeros. And the frequencies of Marian's sinusoids are not quite the
+paper's, so that an imported model has them in its table of learned positions. (Marian always has the `layer_norm_eps`
+1e-6. Ours has 1e-5, unless it came from Marian; that makes a difference of some 1e-5 in a log-probability.)
 
 Shapes: D d_model, V vocabulary, N number of positions.
 """
@@ -159,6 +159,7 @@ def _model(files: MarianFolder, end_id: int) -> Any:
         activation_function=ACTIVATIONS[options["transformer-ffn-activation"]],
         attention_bias=True,
         lm_head_bias=True,
+        layer_norm_eps=1e-6,  # as in layerNorm of src/layers/generic.h
         position_embedding_type="learned",
         max_position_embeddings=len(positions["encoder"]) if positions else _NUM_POSITIONS,
         scale_embedding=not positions,

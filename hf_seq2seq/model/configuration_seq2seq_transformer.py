@@ -69,6 +69,8 @@ class Seq2SeqTransformerConfig(PreTrainedConfig):
             "relu" (section 3.3, equation 2).
         attention_bias: Whether the four attention projections have biases; the paper's formulas have none (3.2.2).
         lm_head_bias: Whether the output projection has a bias (the final logits bias of Marian checkpoints).
+        layer_norm_eps: What is added to the variance in layer normalisation; the paper names none. 1e-5 is PyTorch's,
+            and Marian C++ has 1e-6.
         position_embedding_type: "sinusoidal" (section 3.5) or "learned" (Table 3, row E, and imported tables).
         max_position_embeddings: Number of rows of a learned position table, hence the longest sequence. Sinusoids
             have no limit and do not read it.
@@ -128,6 +130,7 @@ class Seq2SeqTransformerConfig(PreTrainedConfig):
     activation_function: str = "relu"
     attention_bias: bool = False
     lm_head_bias: bool = False
+    layer_norm_eps: float | int = 1e-5
     position_embedding_type: Literal["sinusoidal", "learned"] = "sinusoidal"
     max_position_embeddings: int = 1024
     dropout: float | int = 0.1
@@ -206,6 +209,11 @@ class Seq2SeqTransformerConfig(PreTrainedConfig):
         """Checks that first weights are drawn from a distribution that there is, and are not all alike."""
         if self.init_std is not None and not 0 < self.init_std < math.inf:
             raise ValueError(f"`init_std` must be above 0 and finite, or None, but is {self.init_std} instead.")
+
+    def validate_layer_norm_eps(self) -> None:
+        """Checks that layer normalisation never divides by 0."""
+        if not 0 < self.layer_norm_eps < math.inf:
+            raise ValueError(f"`layer_norm_eps` must be above 0 and finite, but is {self.layer_norm_eps} instead.")
 
     def validate_vocabularies(self) -> None:
         """Checks that shared embeddings have one vocabulary, and that each special token is where it is used."""

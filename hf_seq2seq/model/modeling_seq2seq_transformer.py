@@ -237,7 +237,7 @@ class _Seq2SeqTransformerLayer(GradientCheckpointingLayer):
         self.activation_fn = ACT2FN[config.activation_function]
         self.fc1 = nn.Linear(config.d_model, ffn_dim)
         self.fc2 = nn.Linear(ffn_dim, config.d_model)
-        self.final_layer_norm = nn.LayerNorm(config.d_model)
+        self.final_layer_norm = nn.LayerNorm(config.d_model, config.layer_norm_eps)
 
     def _residual(
         self, sublayer: Callable[[torch.Tensor], torch.Tensor], norm: nn.LayerNorm, hidden_states: torch.Tensor
@@ -260,7 +260,7 @@ class Seq2SeqTransformerEncoderLayer(_Seq2SeqTransformerLayer):
     def __init__(self, config: Seq2SeqTransformerConfig) -> None:
         super().__init__(config, config.encoder_ffn_dim)
         self.self_attn = Seq2SeqTransformerAttention(config, config.encoder_attention_heads)
-        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.self_attn_layer_norm = nn.LayerNorm(config.d_model, config.layer_norm_eps)
 
     def forward(
         self,
@@ -284,9 +284,9 @@ class Seq2SeqTransformerDecoderLayer(_Seq2SeqTransformerLayer):
         super().__init__(config, config.decoder_ffn_dim)
         num_heads = config.decoder_attention_heads
         self.self_attn = Seq2SeqTransformerAttention(config, num_heads, layer_idx, is_causal=True)
-        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.self_attn_layer_norm = nn.LayerNorm(config.d_model, config.layer_norm_eps)
         self.encoder_attn = Seq2SeqTransformerAttention(config, num_heads, layer_idx)
-        self.encoder_attn_layer_norm = nn.LayerNorm(config.d_model)
+        self.encoder_attn_layer_norm = nn.LayerNorm(config.d_model, config.layer_norm_eps)
 
     def forward(
         self,
@@ -370,7 +370,9 @@ class _Seq2SeqTransformerStack(Seq2SeqTransformerPreTrainedModel):
         else:
             self.embed_positions = Seq2SeqTransformerSinusoidalPositions(config.d_model)
         self.layers = nn.ModuleList(layers)
-        self.layer_norm = nn.LayerNorm(config.d_model) if config.norm_position == "pre" else None
+        self.layer_norm = (
+            nn.LayerNorm(config.d_model, config.layer_norm_eps) if config.norm_position == "pre" else None
+        )
         self.gradient_checkpointing = False
         self.post_init()
 

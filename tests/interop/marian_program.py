@@ -3,6 +3,7 @@
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -37,7 +38,7 @@ class Marian:
         assert result.returncode == 0, result.stderr[-2000:]
         return result.stdout
 
-    def train(self, sources: list[str], targets: list[str], **options: object) -> None:
+    def train(self, sources: list[str], targets: list[str], **options: Any) -> None:
         """Train a tiny model for some updates."""
         self.folder.mkdir()
         for name, lines in (("train.source", sources), ("train.target", targets)):

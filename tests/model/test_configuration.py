@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassClassValidationError, StrictDataclassFieldValidationError
-from reference.tiny_models import tiny_config
+from reference.tiny_models import tiny_config, tiny_model
+from torch import nn
 from transformers import AutoConfig
 
 from hf_seq2seq import Seq2SeqTransformerConfig, Seq2SeqTransformerForConditionalGeneration
@@ -86,6 +87,7 @@ UNUSUAL: dict[str, Any] = {
     "share_encoder_decoder_embeddings": False,
     "tie_word_embeddings": False,
     "init_std": 0.02,
+    "layer_norm_eps": 1e-6,
     "use_cache": False,
     "pad_token_id": 3,
     "bos_token_id": 4,
@@ -350,6 +352,19 @@ def test_a_saved_config_that_was_changed_by_hand_is_checked_when_it_is_read(tmp_
 def test_weights_that_are_all_alike_or_infinite_are_not_drawn(value: float) -> None:
     with pytest.raises(StrictDataclassClassValidationError, match="`init_std` must be above 0 and finite, or None"):
         Seq2SeqTransformerConfig(init_std=value)
+
+
+@pytest.mark.parametrize("value", [0, -1e-6, float("inf")])
+def test_an_epsilon_that_leaves_a_division_by_zero_is_refused(value: float) -> None:
+    with pytest.raises(StrictDataclassClassValidationError, match="`layer_norm_eps` must be above 0 and finite"):
+        Seq2SeqTransformerConfig(layer_norm_eps=value)
+
+
+def test_every_norm_has_the_epsilon_of_the_config() -> None:
+    model = tiny_model(norm_position="pre", layer_norm_eps=0.25)
+    norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
+    assert len(norms) == 2 * 2 + 2 * 3 + 2
+    assert {norm.eps for norm in norms} == {0.25}
 
 
 @pytest.mark.parametrize(("init_std", "linear", "embedding"), [(None, 0.125, 0.125), (0.03, 0.03, 0.03)])
