@@ -1,11 +1,12 @@
 """The verb `demo`: a page in the browser that translates and shows what the model does."""
 
-import socket
 from pathlib import Path
 from threading import Event
 from typing import Annotated
 
 import typer
+
+from .address import HostOption, bind
 
 
 FIRST_PORT = 7860  # gradio's own
@@ -13,9 +14,7 @@ FIRST_PORT = 7860  # gradio's own
 
 def demo(
     model: Annotated[str, typer.Argument(help="The model's folder, or its name on the Hub.", metavar="MODEL")],
-    host: Annotated[
-        str, typer.Option(help="Where to listen; 0.0.0.0 lets other machines see the page.")
-    ] = "127.0.0.1",
+    host: HostOption = "127.0.0.1",
     port: Annotated[
         int | None,
         typer.Option(min=1, max=65535, help=f"The port. By default the first free one from {FIRST_PORT}."),
@@ -38,7 +37,7 @@ def demo(
         for name in write_space(model, space, example=example):
             typer.echo(f"Written: {space / name}")
         return
-    _check_address(host, port)
+    bind(host, port).close()  # tells what is wrong with the address before a model is loaded
 
     from hf_seq2seq.inference import Translator
 
@@ -48,23 +47,5 @@ def demo(
     try:
         typer.echo(f"The page is at {page.local_url} (Ctrl-C ends it)")
         Event().wait()
-    except KeyboardInterrupt:
-        typer.echo()
     finally:
         page.close(verbose=False)
-
-
-def _check_address(host: str, port: int | None) -> None:
-    """Tells, before a model is loaded, that nothing can listen there."""
-    way_out = "Name another with `--port`, or leave it out." if port else "Name one with `--host`."
-    try:
-        family = socket.getaddrinfo(host, port)[0][0]
-        with socket.socket(family) as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((host, port or 0))
-    except OSError as error:
-        where = f"{host}:{port}" if port else host
-        raise ValueError(
-            f"`--host` and `--port` must be a free address of this machine, but nothing can listen on {where} "
-            f"({error.strerror}). {way_out}"
-        ) from error

@@ -32,6 +32,7 @@ VERBS = {
     "export": "Write a trained model for another engine.",
     "push": "Upload a trained model to the Hugging Face Hub.",
     "inspect": "See inside a model: attention, scores, embeddings, searches.",
+    "serve": "Serve translations over HTTP.",
     "demo": "Open a page where a model translates and shows how.",
 }
 

@@ -1,13 +1,14 @@
 """Lets through only what the demo page itself sends to its server, which has more doors than the page needs."""
 
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from hf_seq2seq.serving.guard import is_foreign, is_too_large
 
 
 # Where the page's own scripts send data. The other doors of a gradio server store what they get, or run its functions.
@@ -38,17 +39,13 @@ def app_options() -> dict[str, Any]:
 
 def _refusal(scope: Scope) -> PlainTextResponse | None:
     headers = Headers(scope=scope)
-    origin = headers.get("origin")  # browsers name it in all requests but those for a whole page
-    # A proxy, such as that of a Space, tells the address that the browser asked for.
-    hosts = (headers.get("host"), headers.get("x-forwarded-host"))
-    if origin is not None and urlsplit(origin).netloc not in hosts:
+    if is_foreign(headers):
         return PlainTextResponse("This page answers no requests of other pages.", 403)
     if scope["method"] in ("GET", "HEAD"):
         return None
     if scope["method"] != "POST" or not scope["path"].rstrip("/").endswith(DATA_PATHS):
         return PlainTextResponse("This page takes nothing here.", 403)
-    length = headers.get("content-length", "")
-    if not length.isdecimal() or int(length) > MOST_BYTES:
+    if is_too_large(headers, MOST_BYTES):
         return PlainTextResponse(f"This page takes at most {MOST_BYTES} bytes, and wants to know their number.", 413)
     return None
 

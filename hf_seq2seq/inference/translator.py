@@ -80,6 +80,11 @@ class Translator:
         """The model that the backend runs."""
         return self._searcher.model
 
+    @property
+    def num_positions(self) -> float:
+        """The most tokens of a text that the model has positions for; infinity where nothing limits them."""
+        return float(self._searcher.num_positions)
+
     @classmethod
     def from_pretrained(
         cls,
