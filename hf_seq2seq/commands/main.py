@@ -19,6 +19,8 @@ from wrapt import when_imported
 
 from hf_seq2seq import __version__
 
+from .start import INTERRUPTED, interrupts_raised
+
 
 # Each verb is the function of its name in the module of its name, or an app of several functions; a Python keyword has
 # `_` behind it there.
@@ -66,14 +68,15 @@ class _Verbs(TyperGroup):
 
     def invoke(self, ctx):  # type: ignore[no-untyped-def]
         try:
-            super().invoke(ctx)
-            sys.stdout.flush()
+            with interrupts_raised():
+                super().invoke(ctx)
+                sys.stdout.flush()
         except BrokenPipeError:
             # The reader of our output, such as `head`, has had enough: no error. What Python still holds goes nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except KeyboardInterrupt as interrupt:
             typer.echo(f"\n{str(interrupt) or 'Interrupted.'}", err=True)
-            raise typer.Exit(130) from None
+            raise typer.Exit(INTERRUPTED) from None
         except typer.Exit:
             raise  # the help of a verb was shown
         except Exception as error:

@@ -58,6 +58,7 @@ def serve(
         config = uvicorn.Config(
             make_app(started, limits), log_level="warning", access_log=False, server_header=False, lifespan="on"
         )
+        listener.listen(config.backlog)  # who comes now waits a moment
         typer.echo(f"Serving at http://{host}:{port} (Ctrl-C ends it)")
         uvicorn.Server(config).run([listener])
 

@@ -222,6 +222,7 @@ def make_app(workers: Workers, limits: Limits | None = None) -> FastAPI:
     service = TranslationService(workers, limits, metrics)
     app = FastAPIOffline(
         redoc_url=None,
+        swagger_ui_parameters={"validatorUrl": None},  # the page would send the description to another server
         title="hf-seq2seq",
         version=__version__,
         lifespan=service.running,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -13,8 +13,16 @@ from starlette.requests import Request
 
 MOST_HYPOTHESES = 16  # a stranger's search takes time and memory by the number of its hypotheses
 
-# Text of valid Unicode, which half of a surrogate pair is not.
-_Text = Annotated[str, StringConstraints(strict=True)]
+
+def _check_unicode(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("must be valid Unicode") from None
+    return text
+
+
+_Text = Annotated[str, StringConstraints(strict=True), AfterValidator(_check_unicode)]
 _Code = Annotated[str, StringConstraints(max_length=40)]
 
 
@@ -185,10 +193,11 @@ def _bearer(headers: Headers) -> str | None:
 def _explain(error: ValidationError) -> str:
     """Returns the first thing that is wrong with a request, in one sentence."""
     found = error.errors(include_url=False)[0]
-    name = ".".join(str(part) for part in found["loc"] if part not in ("constrained-str", "list[constrained-str]"))
+    name = ".".join(str(part) for part in found["loc"] if "[" not in str(part) and part != "constrained-str")
     if found["type"] == "missing":
         return f"`{name}` is missing."
-    return f"`{name}`: {found['msg']}, but is {_short(found['input'])} instead."
+    rule = found["msg"].removeprefix("Value error, ")
+    return f"`{name}`: {rule}, but is {_short(found['input'])} instead."
 
 
 def _short(value: Any) -> str:

@@ -189,6 +189,8 @@ def _load(models: Sequence[ModelSpec], loading: Loading, number_of_workers: int)
 
 def _answer(translator: "Translator", search: Search, lines: Sequence[str], loading: Loading) -> list[Result]:
     """Returns what became of each line. A line that fails does not take the others of its batch with it."""
+    if search.alignments and loading.backend == "ctranslate2":
+        return [Failure(400, "`alignments` must be left out: the backend of this server has none.")] * len(lines)
     options: dict[str, Any] = dict(search.options)
     is_one_part = search.alignments or options.get("n_best", 1) > 1
     options["over_long"] = "cut" if is_one_part else "split"

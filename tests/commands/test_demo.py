@@ -51,8 +51,8 @@ def test_it_serves_the_page_until_ctrl_c_and_says_where(
 
     monkeypatch.setattr("hf_seq2seq.commands.demo.Event", Interrupted)
     status, out, err = command("demo", folder, "--port", port, "--example", "x y z")
-    assert (status, err) == (0, "")
-    assert out == f"The page is at http://127.0.0.1:{port}/ (Ctrl-C ends it)\n\n"
+    assert (status, err) == (130, "\nInterrupted.\n")
+    assert out == f"The page is at http://127.0.0.1:{port}/ (Ctrl-C ends it)\n"
     assert '"x y z"' in pages[0]
     assert "Look inside a Transformer" in pages[0]
     with pytest.raises(httpx.TransportError):
@@ -60,7 +60,7 @@ def test_it_serves_the_page_until_ctrl_c_and_says_where(
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_its_process_quietly_and_nothing_is_left_behind(folder: Path, tmp_path: Path) -> None:
+def test_ctrl_c_ends_its_process_with_one_line_and_nothing_is_left_behind(folder: Path, tmp_path: Path) -> None:
     here = tmp_path / "here"
     here.mkdir()
     process = subprocess.Popen(
@@ -77,7 +77,7 @@ def test_ctrl_c_ends_its_process_quietly_and_nothing_is_left_behind(folder: Path
     assert process.stdout.readline().startswith("The page is at http://127.0.0.1:")
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (0, "\n", "")
+    assert (process.returncode, out, err) == (130, "", "\nInterrupted.\n")
     assert not list(here.iterdir())
 
 

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,16 +30,21 @@ PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 IN_CI = "takes minutes; .ci/run runs it"
 NEEDS_NETWORK = "asks the package index"
 MULTI30K = "needs the files of Multi30k, and takes hours"
+SERVES = "serves until Ctrl-C; while the blocks of its page run, `hf-seq2seq serve out/` does"
 NOT_RUN = {
     "scripts/quickstart.sh": IN_CI,
     "scripts/test.sh": IN_CI,
     "pip install '.[inspect]'": NEEDS_NETWORK,
     "hf auth login": "asks for a token at the terminal",
     'hf-seq2seq demo out/ --example "A dog runs."': "serves until Ctrl-C; tests/demo opens the page in a browser",
+    "hf-seq2seq serve out/": SERVES,
+    "hf-seq2seq serve en-de=out/ zh-en=other/": "serves until Ctrl-C; tests/serving has several models",
+    "pip install '.[serve]'": NEEDS_NETWORK,
     "OMP_NUM_THREADS=1 scripts/reproduce/reproduce_multi30k.sh --data raw/ --output small-en-de --direction en-de"
     " --recipe small": MULTI30K,
     "python scripts/benchmarks/compare_learning.py --train train.en train.de --validation val.en val.de --output runs/"
     " --score 33": MULTI30K,
+    "python scripts/benchmarks/benchmark_serving.py MODEL --source test.en": "takes minutes; tests/scripts runs it",
     "python scripts/benchmarks/benchmark_training.py --source train.en --target train.de": MULTI30K,
     "python scripts/benchmarks/benchmark_inference.py MODEL --source test.en --reference test.de --threads 1"
     " --output results/": MULTI30K,
@@ -91,6 +97,18 @@ class Workplace:
             command, cwd=folder, env=self.environment, capture_output=True, text=True, encoding="utf-8", check=False
         )
         assert ended.returncode == 0, f"{command}\n{ended.stdout}\n{ended.stderr}"
+
+    @contextmanager
+    def serving(self, folder: Path) -> Iterator[None]:
+        """Lets the server of docs/serving.md run."""
+        command = [sys.executable, "-m", "hf_seq2seq", "serve", "en-de=out/"]
+        with subprocess.Popen(command, cwd=folder, env=self.environment, stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdout is not None
+            assert server.stdout.readline().startswith("Serving at http://127.0.0.1:5000")
+            try:
+                yield
+            finally:
+                server.terminate()
 
 
 def write_texts(folder: Path) -> None:
@@ -149,18 +167,19 @@ def test_the_blocks_of_a_page_run_as_they_stand(page: Path, workplace: Workplace
     folder = tmp_path / "here"
     trains = "--output_dir out/" in page.read_text(encoding="utf-8")
     shutil.copytree(workplace.files, folder, ignore=shutil.ignore_patterns("out") if trains else None)
-    for number, block in enumerate(blocks_of(page)):
-        match block.language:
-            case "bash":
-                commands = "\n".join(command for command in commands_of(block) if command not in NOT_RUN)
-                workplace.run(folder, "bash", "-euo", "pipefail", "-c", commands)
-            case "python":
-                (folder / f"block_{number}.py").write_text(block.code, encoding="utf-8")
-                workplace.run(folder, "python-file", f"block_{number}.py")
-            case "yaml":
-                (folder / block.code.split()[1]).write_text(block.code, encoding="utf-8")
-            case _:
-                assert block.language == "text"
+    with workplace.serving(folder) if page.name == "serving.md" else nullcontext():
+        for number, block in enumerate(blocks_of(page)):
+            match block.language:
+                case "bash":
+                    commands = "\n".join(command for command in commands_of(block) if command not in NOT_RUN)
+                    workplace.run(folder, "bash", "-euo", "pipefail", "-c", commands)
+                case "python":
+                    (folder / f"block_{number}.py").write_text(block.code, encoding="utf-8")
+                    workplace.run(folder, "python-file", f"block_{number}.py")
+                case "yaml":
+                    (folder / block.code.split()[1]).write_text(block.code, encoding="utf-8")
+                case _:
+                    assert block.language == "text"
 
 
 def test_what_is_not_run_stands_on_a_page() -> None:

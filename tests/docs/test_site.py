@@ -10,7 +10,7 @@ import pytest
 
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("data", "demo", "evaluation", "hub", "inference", "inspection", "interop", "training")
+ROOMS = ("data", "demo", "evaluation", "hub", "inference", "inspection", "interop", "serving", "training")
 
 
 @pytest.fixture(scope="module")

@@ -84,7 +84,7 @@ def run(connection: socket.socket) -> None:
 
             main()
         else:
-            runpy.run_path(sys.argv[1], run_name="__main__")
+            runpy.run_path(str(Path(sys.argv[1]).resolve()), run_name="__main__")
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Event, Thread
+from threading import Semaphore, Thread
 from typing import Any
 
 import uvicorn
@@ -16,20 +16,23 @@ from hf_seq2seq.serving.messages import Result, Search
 from hf_seq2seq.serving.worker import WorkerDiedError, _answer
 
 
+_MANY = 1_000_000
+
+
 @dataclass
 class LocalWorker:
     """Translates in a thread of the server. It can be told to wait, and to die."""
 
     translators: Sequence[Translator]
     loading: Loading
-    may_go_on: Event = field(default_factory=Event)
+    allowed: Semaphore = field(default_factory=lambda: Semaphore(_MANY))  # how many batches it may translate
     batches: list[list[str]] = field(default_factory=list)
     starts: int = 1
     dies: bool = False
 
     def translate(self, search: Search, lines: Sequence[str]) -> list[Result]:
         self.batches.append(list(lines))
-        assert self.may_go_on.wait(60)
+        assert self.allowed.acquire(timeout=60)
         if self.dies:
             raise WorkerDiedError("dead")
         return _answer(self.translators[search.model], search, lines, self.loading)
@@ -40,8 +43,15 @@ class LocalWorker:
     def wait_loaded(self) -> list[ModelSpec]:
         return []
 
+    def hold(self) -> None:
+        """Lets it wait before each batch from now on."""
+        self.allowed = Semaphore(0)
+
+    def go_on(self, num_batches: int = _MANY) -> None:
+        self.allowed.release(num_batches)
+
     def stop(self) -> None:
-        self.may_go_on.set()
+        self.go_on()
 
 
 class LocalWorkers:
@@ -50,7 +60,6 @@ class LocalWorkers:
     def __init__(self, models: Sequence[ModelSpec], translators: Sequence[Translator], loading: Loading) -> None:
         self.models, self.batch_tokens = models, loading.batch_tokens
         self.worker = LocalWorker(translators, loading)
-        self.worker.may_go_on.set()
 
     def __iter__(self) -> Iterator[LocalWorker]:
         return iter([self.worker])
