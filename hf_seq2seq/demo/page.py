@@ -161,7 +161,8 @@ class Contents:
     def _lay_out_attention(self) -> None:
         gr.Markdown(
             "### Attention\nHow much the token of each row attends to the token of each column, in one head of one "
-            "layer. Each row sums to 1. Masked cells are grey."
+            "layer. Each row sums to 1. Masked cells are grey. In the decoder, `<s> → Ein` is the row in which `<s>` "
+            "is read and `Ein` written."
         )
         stacks = [(name.capitalize(), stack) for stack, name in STACK_NAMES.items()]
         self.stack = gr.Radio(stacks, value="cross", label="Stack", elem_id="stack")

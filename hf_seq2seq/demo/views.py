@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from hf_seq2seq.inference import Hypothesis, Translator
 from hf_seq2seq.inspection.attention import AXES, AttentionMaps, SoftAlignment, soft_alignment
 from hf_seq2seq.inspection.beams import BeamTree, beam_tree, draw_beam_tree
-from hf_seq2seq.inspection.figures import COLOURS, FORBIDDEN
+from hf_seq2seq.inspection.figures import COLOURS, FORBIDDEN, RING
 from hf_seq2seq.inspection.tokens import check_texts
 from hf_seq2seq.inspection.trace import Model, Trace, trace
 from hf_seq2seq.search_defaults import default_search
@@ -208,13 +208,13 @@ def alignment_map(alignment: SoftAlignment) -> "go.Figure":
     figure = heat_map(
         alignment.weights,
         (alignment.target_tokens, alignment.source_tokens),
-        ("tokens of the translation", "source tokens"),
+        ("token written", "source token looked at"),
     )
     figure.add_scatter(
         x=alignment.best,
         y=list(range(len(alignment.best))),
         mode="markers",
-        marker={"symbol": "circle-open", "size": 9, "color": "#ff4d4d", "line": {"width": 1.6}},
+        marker={"symbol": "circle-open", "size": 9, "color": RING, "line": {"width": 1.6}},
         hoverinfo="skip",
         showlegend=False,
     )
@@ -223,7 +223,7 @@ def alignment_map(alignment: SoftAlignment) -> "go.Figure":
 
 def attention_map(maps: AttentionMaps) -> "go.Figure":
     """Returns the first attention map as an interactive heat map; masked cells are grey."""
-    return heat_map(maps.weights[0], (maps.query_tokens, maps.key_tokens), AXES[maps.stack], maps.allowed)
+    return heat_map(maps.weights[0], (maps.row_labels, maps.key_tokens), AXES[maps.stack], maps.allowed)
 
 
 def heat_map(
@@ -234,7 +234,7 @@ def heat_map(
 ) -> "go.Figure":
     """Returns attention weights as a heat map that shows the value of a cell that the reader points at.
 
-    Its size is fixed, so that its labels can be read; the page lets the reader scroll it.
+    Colours go from 0 to 1. Its size is fixed, so that its labels can be read; the page lets the reader scroll it.
 
     Args:
         weights: The weights, shape (T, S).
@@ -255,7 +255,7 @@ def heat_map(
         go.Heatmap(
             z=cells,
             zmin=0.0,
-            zmax=float(weights.max()),
+            zmax=1.0,
             colorscale=COLOURS,
             hoverongaps=False,
             hovertemplate=f"{titles[0]}: <b>%{{y}}</b><br>{titles[1]}: <b>%{{x}}</b><br>weight: <b>%{{z:.4f}}</b>"

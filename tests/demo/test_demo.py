@@ -86,7 +86,7 @@ def test_maps_show_the_numbers_and_tokens_of_the_views(translator: DemoTranslato
             for shown, weights, allowed in zip(figure.data[0].z, maps.weights[0], maps.allowed, strict=True):
                 expected = zip(weights.tolist(), allowed.tolist(), strict=True)
                 assert list(shown) == [weight if may_look else None for weight, may_look in expected]
-            escaped = [token.replace("<", "&lt;").replace(">", "&gt;") for token in maps.query_tokens]
+            escaped = [token.replace("<", "&lt;").replace(">", "&gt;") for token in maps.row_labels]
             assert list(figure.layout.yaxis.ticktext) == escaped  # Plotly reads <s> as a tag
             assert len(figure.layout.xaxis.ticktext) == len(maps.key_tokens)
     cells = attention_map(attention_maps(found.trace, "decoder", 1, 1)).data[0].z
@@ -94,6 +94,7 @@ def test_maps_show_the_numbers_and_tokens_of_the_views(translator: DemoTranslato
     assert cells[1][0] is not None
     figure = alignment_map(found.alignment)
     assert [list(row) for row in figure.data[0].z] == found.alignment.weights.tolist()
+    assert (figure.data[0].zmin, figure.data[0].zmax) == (0, 1)  # so that two pictures compare
     assert list(figure.data[1].x) == found.alignment.best
 
 

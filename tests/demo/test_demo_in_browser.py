@@ -164,8 +164,8 @@ def test_a_cell_that_is_pointed_at_tells_its_tokens_and_weight(watched: Watched,
     layer.scroll_into_view_if_needed()
     layer.hover(position={"x": 5, "y": 5})  # the first cell
     label = watched.page.locator("#alignment .hovertext")
-    expect(label).to_contain_text(f"source tokens: {expected.alignment.source_tokens[0]}")
-    expect(label).to_contain_text(f"tokens of the translation: {expected.alignment.target_tokens[0]}")
+    expect(label).to_contain_text(f"source token looked at: {expected.alignment.source_tokens[0]}")
+    expect(label).to_contain_text(f"token written: {expected.alignment.target_tokens[0]}")
     expect(label).to_contain_text(f"weight: {float(expected.alignment.weights[0, 0]):.4f}")
 
 
