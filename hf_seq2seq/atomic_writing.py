@@ -85,7 +85,7 @@ def replaced_files(folder: PathLike) -> Iterator[Path]:
     place = path if exists else path.parent
     place.mkdir(parents=True, exist_ok=True)
     unfinished = place / f".{path.name}{UNFINISHED}"
-    with _only_writer(path, place):
+    with only_writer(path, place):
         shutil.rmtree(unfinished, ignore_errors=True)  # a killed process left it
         try:
             unfinished.mkdir()
@@ -102,24 +102,24 @@ def replaced_files(folder: PathLike) -> Iterator[Path]:
 
 
 @contextmanager
-def _only_writer(folder: Path, place: Path) -> Iterator[None]:
-    """Holds a lock on a folder, which the system frees however the process ends.
+def only_writer(path: Path, place: Path) -> Iterator[None]:
+    """Holds a lock on a folder or file, which the system frees however the process ends.
 
     Args:
-        folder: The folder to write.
+        path: The folder or file to write.
         place: The folder that holds the lock's file.
 
     Raises:
         ValueError: If another process holds it.
     """
-    lock_file = place / f".{folder.name}.lock{UNFINISHED}"
+    lock_file = place / f".{path.name}.lock{UNFINISHED}"
     lock = FileLock(lock_file, blocking=False)
     try:
         lock.acquire()
     except Timeout:
         raise ValueError(
-            f"`{folder}` must be written by one process at a time, but another one is writing it. Wait for it, or "
-            "name another folder."
+            f"`{path}` must be written by one process at a time, but another one is writing it. Wait for it, or "
+            "name another."
         ) from None
     try:
         yield

@@ -287,7 +287,7 @@ def _training_lines(
 
 
 def _lines_of_files(paths: Sequence[str | os.PathLike[str]]) -> Iterator[str]:
-    from .data.reading import read_lines
+    from .data.lines import read_lines
 
     return chain.from_iterable(map(read_lines, paths))
 

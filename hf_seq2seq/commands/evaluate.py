@@ -60,7 +60,7 @@ def evaluate(
 ) -> None:
     """Score a model's translations against references: sacreBLEU's BLEU, chrF and TER, and exact matches."""
     check_revision(revision, backend)
-    from hf_seq2seq.data.reading import read_lines
+    from hf_seq2seq.data.lines import read_lines
     from hf_seq2seq.evaluation import chosen_metrics, comparable_metrics, compare, score
     from hf_seq2seq.inference.translator import Translator
 

@@ -24,7 +24,7 @@ class InputLines:
     """
 
     def __init__(self, input_file: Path | None) -> None:
-        from hf_seq2seq.data.reading import read_lines
+        from hf_seq2seq.data.lines import read_lines
 
         self._standard_input = None
         if input_file is None:
@@ -93,13 +93,21 @@ def check_output(output_file: Path | None, *input_files: Path | None) -> None:
 
 
 @contextmanager
-def open_output(output_file: Path | None) -> Iterator[BinaryIO]:
-    """Yields the unbuffered file to write to, standard output for None; a full disk is an error that names it."""
+def open_output(output_file: Path | None, num_kept: int = 0) -> Iterator[BinaryIO]:
+    """Yields the unbuffered file to write to; a full disk is an error that names it.
+
+    Args:
+        output_file: The file; None for standard output.
+        num_kept: The number of bytes at its start that are kept, after which it is written.
+    """
     try:
         if output_file is None:
             yield getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)
         else:
-            with output_file.open("wb", buffering=0) as output:
+            with output_file.open("r+b" if num_kept else "wb", buffering=0) as output:
+                output.seek(num_kept)
+                if num_kept:
+                    output.truncate()
                 yield output
     except OSError as error:
         from hf_seq2seq.atomic_writing import is_out_of_room
@@ -130,8 +138,8 @@ def write_lines(lines: list[str], output: BinaryIO, output_file: Path | None) ->
         raise
 
 
-def progress_bar(is_shown: bool, num_sentences: int | None = None) -> Any:
-    """Returns a bar on standard error that tells the sentences a second."""
+def progress_bar(is_shown: bool, num_sentences: int | None = None, *, num_done: int = 0) -> Any:
+    """Returns a bar on standard error that tells the sentences a second, without those that an earlier run did."""
     from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
 
-    return tqdm(total=num_sentences, unit=" sentences", disable=not is_shown)
+    return tqdm(total=num_sentences, initial=num_done, unit=" sentences", disable=not is_shown)

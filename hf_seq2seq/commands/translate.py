@@ -1,18 +1,17 @@
 """The verb `translate`: lines of text in, their translations out, in order and as they are made."""
 
-import os
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from enum import Enum, StrEnum
-from itertools import repeat
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hf_seq2seq.json_files import json_of
-from hf_seq2seq.text_lines import LINE_ENDS
-
+from .long_job import facts_of_job, long_job
 from .options import (
     Backend,
     BackendOption,
@@ -31,9 +30,7 @@ from .streams import InputLines, check_output, open_output, progress_bar, write_
 
 
 if TYPE_CHECKING:
-    from hf_seq2seq.inference import Hypothesis
-    from hf_seq2seq.inference.segment import Segment
-    from hf_seq2seq.inference.settings import DecodingSettings
+    from hf_seq2seq.inference.documents import Document
 
 
 class Format(StrEnum):
@@ -50,6 +47,13 @@ class Utility(StrEnum):
     bleu = "bleu"
 
 
+class InlineTags(StrEnum):
+    """What becomes of codes inside the segments of a TMX file."""
+
+    drop = "drop"
+    keep = "keep"
+
+
 class OverLong(Enum):
     """What becomes of a line that is too long."""
 
@@ -59,6 +63,7 @@ class OverLong(Enum):
 
 
 def translate(
+    context: typer.Context,
     model: ModelArgument,
     input_file: Annotated[
         Path | None,
@@ -66,6 +71,27 @@ def translate(
     ] = None,
     output_file: Annotated[
         Path | None, typer.Option("--output", help="Where to write; gzipped if named .gz. By default standard output.")
+    ] = None,
+    source_column: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of a TSV, CSV or JSON file to translate, by its name, or by its number where there is no "
+            "header; translation.en is nested. The other columns are kept."
+        ),
+    ] = None,
+    target_column: Annotated[
+        str | None,
+        typer.Option(help='Column to write; by default "target", or a new one where there is no header.'),
+    ] = None,
+    source_language: Annotated[
+        str | None, typer.Option(help='Language of a .tmx file to translate; "en" stands for en-GB and EN-US too.')
+    ] = None,
+    target_language: Annotated[
+        str | None, typer.Option(help="Language to fill in there, where a unit has no text in it.")
+    ] = None,
+    inline_tags: Annotated[
+        InlineTags | None,
+        typer.Option(help="Leave out the codes inside its segments (drop, the default), or read them as text."),
     ] = None,
     output_format: Annotated[
         Format, typer.Option("--format", help="One line of text, or one JSON object, for each line of the input.")
@@ -162,15 +188,25 @@ def translate(
 
     Each line in is one line out, a blank one for a blank one, in UTF-8. Translations appear as they are made. Started
     on several devices by torchrun or `accelerate launch`, the processes share the lines of a file.
+
+    From a file into a file, the translations are in OUTPUT.unfinished until all are there. Where that was killed, the
+    same command goes on.
     """
+    from hf_seq2seq.data.lines import check_file
+
     check_revision(revision, backend)
-    lines = InputLines(input_file)
+    if input_file is not None:
+        check_file(input_file)  # before seconds of imports
     check_output(output_file, input_file)
     from hf_seq2seq.inference import Translator
+    from hf_seq2seq.inference.documents import read_segments
     from hf_seq2seq.inference.processes import Processes
-    from hf_seq2seq.inference.segment import number_lines
     from hf_seq2seq.inference.windows import in_windows
 
+    columns = {"source_column": source_column, "target_column": target_column}
+    languages = {"source_language": source_language, "target_language": target_language, "inline_tags": inline_tags}
+    told = {"n_best": n_best > 1, "scores": scores, "alignments": alignments}
+    document, is_waited_for = _open_document(input_file, output_format, columns | languages, told)
     processes = Processes()
     if processes.number > 1:
         _check_sharing(processes.number, input_file, device)
@@ -204,17 +240,51 @@ def translate(
         max_source_tokens=max_source_tokens,
         over_long=over_long.value,
     )
-    windows = in_windows(number_lines(lines, repeat(prefix)), translator.window, lines.is_waited_for)
+    facts = facts_of_job(context, input_file, output_file)
+    windows = in_windows(read_segments(document, prefix), translator.window, is_waited_for)
+    translate_lines = partial(translator.translate_lines, settings=settings)
     shows_progress = processes.is_first and sys.stderr.isatty() and not (output_file is None and sys.stdout.isatty())
     with (
-        open_output(output_file if processes.is_first else Path(os.devnull)) as output,
-        progress_bar(shows_progress) as progress,
-        closing(processes.map(lambda lines: translator.translate_lines(lines, settings), windows)) as translated,
+        long_job(output_file, facts, processes.is_first) as job,
+        open_output(job.file, job.num_bytes) as output,
+        progress_bar(shows_progress, num_done=job.num_lines) as progress,
+        closing(processes.map(translate_lines, islice(windows, job.num_windows, None))) as translated,
     ):
         for window in translated:
-            written = [row for line in window for row in _format(line, settings, output_format)]
-            write_lines(written, output, output_file)
+            rows = [] if job.num_windows else document.start(settings)
+            write_lines(rows + [row for line in window for row in document.rows(line, settings)], output, output_file)
+            job.advance(output, len(window))
             progress.update(len(window))
+        rows = ([] if job.num_windows else document.start(settings)) + document.end()
+        if rows:
+            write_lines(rows, output, output_file)
+
+
+def _open_document(
+    input_file: Path | None, output_format: Format, options: dict[str, Any], told: dict[str, bool]
+) -> tuple["Document", Callable[[], bool] | None]:
+    """Returns what is translated, and what tells whether someone waits for its next translation.
+
+    Args:
+        input_file: The file; None for standard input.
+        output_format: How plain lines are written.
+        options: Those that say what a file is.
+        told: What is told of a hypothesis beside its text, and whether it is asked for.
+    """
+    from hf_seq2seq.inference.documents import Lines, TranslationMemory, open_file
+
+    document = open_file(input_file, **options)
+    if document is None:
+        lines = InputLines(input_file)
+        return Lines(lines, as_json=output_format is Format.jsonl), lines.is_waited_for
+    if output_format is Format.jsonl:
+        raise ValueError(f"`--format` must be left out where `{input_file}` is written in its own format.")
+    if isinstance(document, TranslationMemory):
+        for name, is_asked in told.items():
+            if is_asked:
+                option = name.replace("_", "-")
+                raise ValueError(f"`--{option}` must be left out with a TMX file, which has no place for it.")
+    return document, None
 
 
 def _check_sharing(num_processes: int, input_file: Path | None, device: str | None) -> None:
@@ -226,44 +296,3 @@ def _check_sharing(num_processes: int, input_file: Path | None, device: str | No
             f"`--device` must have no number where {num_processes} processes share the lines, each on a device of "
             f"its own, but is {device} instead. Leave it out."
         )
-
-
-def _format(line: "Segment", settings: "DecodingSettings", output_format: Format) -> list[str]:
-    """Returns what is written for one line. As text, a blank one has as many cells as others."""
-    if output_format is Format.jsonl:
-        described = [_describe(hypothesis) for hypothesis in line.hypotheses]
-        row = {"source": line.text, "translation": line.hypotheses[0].text, "hypotheses": described}
-        return [_as_json_line(row)]
-    rows = []
-    for hypothesis in line.hypotheses:
-        cells = []
-        if settings.scores:
-            cells.append("" if hypothesis.score is None else f"{hypothesis.score:.4f}")
-        if settings.attention:
-            cells.append(" ".join(f"{source}-{target}" for source, target in hypothesis.alignment or ()))
-        text = hypothesis.text.replace("\t", " ") if cells else hypothesis.text
-        rows.append("\t".join([text, *cells]))
-    return rows
-
-
-def _as_json_line(row: dict[str, Any]) -> str:
-    """Returns JSON on one line for every reader: what may end a line is escaped."""
-    line = json_of(row, ensure_ascii=False)
-    return line.translate({ord(character): f"\\u{ord(character):04x}" for character in LINE_ENDS})
-
-
-def _describe(hypothesis: "Hypothesis") -> dict[str, Any]:
-    described: dict[str, Any] = {"text": hypothesis.text, "tokens": hypothesis.tokens}
-    if hypothesis.token_log_probs is not None:
-        described |= {
-            "score": hypothesis.score,
-            "sum_log_prob": hypothesis.sum_log_prob,
-            "token_log_probs": hypothesis.token_log_probs,
-        }
-    if hypothesis.token_alignment is not None:
-        described |= {
-            "source_tokens": hypothesis.source_tokens,
-            "alignment": hypothesis.alignment,
-            "token_alignment": hypothesis.token_alignment,
-        }
-    return described

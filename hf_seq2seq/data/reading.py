@@ -1,28 +1,20 @@
-"""Reads lines and pairs of texts; no line is lost, added or shifted.
+"""Reads pairs of texts: from two text files, from a file that holds both sides, or from a dataset."""
 
-Text, TSV, CSV and JSONL files are all read by `read_lines`, so that the same rules hold for them. The loaders of the
-datasets library are not used for these: its text loader ends a line at characters such as U+2028, its CSV loader at a
-lone carriage return, and its JSON loader turns a text such as "2025-03-03" into a time.
-"""
-
-import codecs
-import csv
-import gzip
-import hashlib
-import io
-import json
 import logging
-import os
-import re
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from hf_seq2seq.atomic_writing import PathLike
-from hf_seq2seq.text_lines import BLANK_PATTERN, is_blank
+from hf_seq2seq.text_lines import BLANK_PATTERN
+
+from .archives import read_sides
+from .languages import check_languages
+from .lines import LONGEST_MARK, check_file, check_unpacked, content_digest, read_lines
+from .tables import DELIMITED, JSON, MULTILINGUAL, plain_name, read_delimited_pairs, read_json_pairs
+from .tmx import InlineTags, read_tmx_pairs
 
 
 if TYPE_CHECKING:
@@ -31,146 +23,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-GZIP_MAGIC = b"\x1f\x8b"
-
-# UTF-32 comes first, since its little-endian mark begins with that of UTF-16.
-FOREIGN_MARKS = {
-    codecs.BOM_UTF32_LE: "UTF-32",
-    codecs.BOM_UTF32_BE: "UTF-32",
-    codecs.BOM_UTF16_LE: "UTF-16",
-    codecs.BOM_UTF16_BE: "UTF-16",
-}
-
-# How packed files begin, with the name of their format and what unpacks them. A tar archive begins with a file's name.
-PACKED = {
-    b"\xfd7zXZ\0": ("an xz file", "xz -dk"),
-    b"BZh[1-9]1AY&SY": ("a bzip2 file", "bunzip2 -k"),
-    b"PK(\3\4|\5\6)": ("a zip archive", "unzip"),
-    rb"\(\xb5/\xfd": ("a zstd file", "zstd -dk"),
-    b"7z\xbc\xaf\x27\x1c": ("a 7z archive", "7z x"),
-    b"[^\0]+\0(?s:.{0,256})ustar": ("a tar archive", "tar -xf"),
-}
-LONGEST_MARK = 512  # the header of a tar archive
-
-# A text has none of these in any encoding of eight bits; UTF-16 has NUL in each ASCII character.
-NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-
 # Part of the key of cached pairs. Raise it when a change of this file reads other pairs from the same files.
 READER_VERSION = 1
-
-
-def read_lines(path_or_stream: PathLike | BinaryIO) -> Iterator[str]:
-    """Yields the lines of a UTF-8 text file or binary stream, plain or gzipped, one at a time.
-
-    Only LF and CRLF end a line; U+2028, U+0085, VT and FF do not. A byte-order mark at the start is skipped. Two
-    repairs are made, and logged after the last line: a carriage return inside a line becomes a space, and NUL
-    characters are removed.
-
-    Args:
-        path_or_stream: A file that is not empty, or an open binary stream such as `sys.stdin.buffer`, which may be
-            empty. Gzip is recognised by the first bytes, not by the name.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        IsADirectoryError: If the path is that of a folder.
-        ValueError: If the file is empty, is not UTF-8, or is an incomplete gzip file.
-    """
-    if not isinstance(path_or_stream, str | os.PathLike):
-        stream: Any = path_or_stream
-        if not hasattr(stream, "peek"):
-            stream = io.BufferedReader(stream)
-        yield from _decode_lines(stream, str(getattr(path_or_stream, "name", "input")))
-        return
-    path = _check_file(path_or_stream)
-    with path.open("rb") as stream:
-        lines = _decode_lines(stream, str(path))
-        first = next(lines, None)
-        if first is None:
-            raise ValueError(f"`{path}` must hold at least one line, but is empty. Check how it was made or copied.")
-        yield first
-        yield from lines
-
-
-def content_digest(path: PathLike) -> str:
-    """Returns a checksum of a file's content.
-
-    Size and time of change do not do in its place: `cp -p` and `touch` put another file's there.
-    """
-    with Path(path).open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _check_file(path: PathLike) -> Path:
-    path = Path(path)
-    if path.is_dir():
-        raise IsADirectoryError(f"`{path}` must be a file, but is a folder instead. Name a file inside it.")
-    if not path.exists():
-        raise FileNotFoundError(f"`{path}` must be a file, but does not exist. Check the path for a typing error.")
-    return path
-
-
-def _decode_lines(stream: Any, name: str) -> Iterator[str]:
-    num_returns = first_return = num_nuls = first_nul = 0
-    for number, raw in enumerate(_raw_lines(stream, name), 1):
-        try:
-            line = raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            remedy = "Convert it, for example with `iconv -f LATIN1 -t UTF-8`, or mend it."
-            if NO_TEXT.search(raw):
-                remedy = "That line is no text of another encoding either, but for UTF-16: name another file."
-            raise ValueError(
-                f"`{name}` must be UTF-8 text, but line {number} holds the byte 0x{raw[error.start]:02x} at position "
-                f"{error.start + 1} instead. {remedy}"
-            ) from None
-        line = line[:-2] if line.endswith("\r\n") else line.removesuffix("\n")
-        if "\r" in line:
-            num_returns += line.count("\r")
-            first_return = first_return or number
-            line = line.replace("\r", " ")
-        if "\0" in line:
-            num_nuls += line.count("\0")
-            first_nul = first_nul or number
-            line = line.replace("\0", "")
-        yield line
-    if num_returns:
-        logger.warning(
-            "%s: %d carriage return(s) inside lines became spaces, the first in line %d.",
-            *(name, num_returns, first_return),
-        )
-    if num_nuls:
-        logger.warning("%s: %d NUL character(s) removed, the first in line %d.", name, num_nuls, first_nul)
-
-
-def _raw_lines(stream: Any, name: str) -> Iterator[bytes]:
-    """Yields the lines as bytes, decompressed and without the UTF-8 byte-order mark."""
-    try:
-        if stream.peek(2).startswith(GZIP_MAGIC):
-            stream = gzip.GzipFile(fileobj=stream)
-        start = stream.peek(LONGEST_MARK)
-        _check_unpacked(start, name)
-        for mark, encoding in FOREIGN_MARKS.items():
-            if start.startswith(mark):
-                raise ValueError(
-                    f"`{name}` must be UTF-8 text, but begins with the byte-order mark of {encoding} instead. Convert "
-                    f"it, for example with `iconv -f {encoding} -t UTF-8`."
-                )
-        if start.startswith(codecs.BOM_UTF8):
-            stream.read(len(codecs.BOM_UTF8))
-        yield from stream
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(
-            f"`{name}` must be a whole gzip file, but is cut short or damaged ({error}). Copy or make it again."
-        ) from None
-
-
-def _check_unpacked(start: bytes, name: str) -> None:
-    """Raises ValueError if a file begins as a packed one of a format that is not read."""
-    for mark, (kind, command) in PACKED.items():
-        if re.match(mark, start):
-            raise ValueError(
-                f"`{name}` must be text, plain or gzipped, but is {kind} instead. Unpack it, for example with "
-                f"`{command}`, and name what was in it."
-            )
 
 
 def load_parallel(
@@ -183,12 +37,15 @@ def load_parallel(
     split: str = "train",
     source_column: str = "source",
     target_column: str = "target",
+    source_language: str | None = None,
+    target_language: str | None = None,
+    inline_tags: InlineTags = "drop",
     streaming: bool = False,
 ) -> "Dataset | IterableDataset":
-    """Loads pairs of texts from two text files, one table, or a dataset.
+    """Loads pairs of texts from two text files, one file with both sides, or a dataset.
 
     Pairs with a blank side are dropped, and their number is logged. Texts are not changed, apart from the repairs of
-    `read_lines` in text, TSV, CSV and JSONL files. The datasets library caches the pairs of a file. The file is read
+    `read_lines` in text, TSV, CSV and JSON files. The datasets library caches the pairs of a file. The file is read
     again, and its repairs are logged again, when its path or its content differs.
 
     With `streaming`, pairs are read each time they are iterated over, and nothing is cached. Repairs are logged, and
@@ -198,14 +55,19 @@ def load_parallel(
     Args:
         source: A text file, plain or gzipped, with one text a line.
         target: A text file with the counterpart of each line of `source` on the same line.
-        file: A TSV, CSV, JSONL (each also gzipped) or Parquet file. Quotes in a TSV file have no special meaning, and
-            a TSV file of two columns needs no header.
+        file: A TSV, CSV, JSON or TMX file (each also gzipped), a Parquet file, or a zip archive with a text file for
+            each language, as OPUS has them in the format of Moses. Quotes in a TSV file have no special meaning, and
+            a TSV file of two columns needs no header. A JSON file is JSON Lines or an array of objects.
         dataset_name: A folder that `Dataset.save_to_disk` wrote, or a name for `datasets.load_dataset`.
         dataset_config_name: The configuration of that dataset, such as "de-en", if it has several.
         split: The split of that dataset.
         source_column: The column of a table or dataset with the source texts; a dot leads into a nested column, as in
-            "translation.en".
+            "translation.en". In a TSV or CSV file without a header it is a number, from "1".
         target_column: The column with the target texts, in the same form.
+        source_language: The language of the source in a TMX file or zip archive: "en" stands for en, en-GB and EN-US.
+        target_language: The language of the target there.
+        inline_tags: What becomes of the codes that stand inside segments of a TMX file, such as bold type: "drop"
+            leaves them out, "keep" reads them as text.
         streaming: Whether to read the pairs only while they are used, for corpora too large for the disk.
 
     Returns:
@@ -214,7 +76,7 @@ def load_parallel(
     Raises:
         OSError: If a file does not exist or cannot be read.
         ValueError: If the arguments name no input or several, the two files differ in their number of lines, a row has
-            too few or too many cells, a column is missing or holds no text, or no pair is left.
+            too few or too many cells, a column or language is missing or holds no text, or no pair is left.
     """
     kinds = [source is not None or target is not None, file is not None, dataset_name is not None]
     if sum(kinds) != 1 or (source is None) != (target is None):
@@ -228,10 +90,11 @@ def load_parallel(
         raise ValueError(f"`target_column` must differ from `source_column`, but both are {source_column!r}.")
     if source is not None and target is not None:
         name = f"{source} and {target}"
-        pairs = _pairs_of_files(streaming, _read_text_pairs, [_check_file(source), _check_file(target)])
+        pairs = _pairs_of_files(streaming, _read_text_pairs, [check_file(source), check_file(target)])
     elif file is not None:
         name = str(file)
-        pairs = _load_table(_check_file(file), source_column, target_column, streaming)
+        columns, languages = (source_column, target_column), (source_language, target_language)
+        pairs = _load_file(check_file(file), columns, languages, inline_tags, streaming)
     else:
         name = str(dataset_name)
         pairs = _load_dataset(name, dataset_config_name, split, source_column, target_column, streaming)
@@ -282,7 +145,19 @@ def _text_features() -> "Features":
 
 
 def _read_text_pairs(source: Path, target: Path) -> Iterator[dict[str, str]]:
-    sources, targets = read_lines(source), read_lines(target)
+    yield from _join_sides(read_lines(source), read_lines(target), source, target)
+
+
+def _read_zipped_pairs(file: Path, *languages: str) -> Iterator[dict[str, str]]:
+    source, target = languages
+    sources, targets = read_sides(file, source, target)
+    yield from _join_sides(sources, targets, f"{source} of {file}", f"{target} of {file}")
+
+
+def _join_sides(
+    sources: Iterator[str], targets: Iterator[str], source: object, target: object
+) -> Iterator[dict[str, str]]:
+    """Yields the lines of two files as pairs."""
     for num_pairs, (source_text, target_text) in enumerate(zip_longest(sources, targets)):
         if source_text is None or target_text is None:
             longer = num_pairs + 1 + sum(1 for _ in chain(sources, targets))
@@ -294,22 +169,34 @@ def _read_text_pairs(source: Path, target: Path) -> Iterator[dict[str, str]]:
         yield {"source": source_text, "target": target_text}
 
 
-def _load_table(file: Path, source_column: str, target_column: str, streaming: bool) -> "Dataset | IterableDataset":
+def _load_file(
+    file: Path, columns: tuple[str, str], languages: tuple[str | None, str | None], inline_tags: str, streaming: bool
+) -> "Dataset | IterableDataset":
+    """Returns the pairs of a file with both sides, which the ending of its name says how to read."""
+    name = plain_name(file)
+    if name.endswith(DELIMITED):
+        return _pairs_of_files(streaming, read_delimited_pairs, [file], *columns)
+    if name.endswith(JSON):
+        return _pairs_of_files(streaming, read_json_pairs, [file], *columns)
+    if name.endswith(MULTILINGUAL):
+        source_language, target_language = check_languages(*languages, file)
+        if name.endswith(".zip"):
+            return _pairs_of_files(streaming, _read_zipped_pairs, [file], source_language, target_language)
+        return _pairs_of_files(streaming, read_tmx_pairs, [file], source_language, target_language, inline_tags)
+    if name.endswith(".parquet"):
+        return _load_parquet(file, *columns, streaming)
+    with file.open("rb") as stream:
+        check_unpacked(stream.read(LONGEST_MARK), str(file))
+    raise ValueError(
+        f"`file` must end in .tsv, .csv, .jsonl, .json or .tmx (each also with .gz), .zip or .parquet, but is {file} "
+        "instead. Give two text files as `source` and `target`."
+    )
+
+
+def _load_parquet(file: Path, source_column: str, target_column: str, streaming: bool) -> "Dataset | IterableDataset":
     import datasets
     from datasets.exceptions import DatasetGenerationError
 
-    name = file.name.lower().removesuffix(".gz")
-    if name.endswith((".tsv", ".csv")):
-        return _pairs_of_files(streaming, _read_delimited_pairs, [file], source_column, target_column)
-    if name.endswith((".jsonl", ".json")):
-        return _pairs_of_files(streaming, _read_json_pairs, [file], source_column, target_column)
-    if not name.endswith(".parquet"):
-        with file.open("rb") as stream:
-            _check_unpacked(stream.read(LONGEST_MARK), str(file))
-        raise ValueError(
-            f"`file` must end in .tsv, .csv, .jsonl, .json (each also with .gz) or .parquet, but is {file} instead. "
-            "Give two text files as `source` and `target`."
-        )
     try:
         # The library's own key of the cached pairs has no content; the name becomes a part of it.
         name = "default" if streaming else content_digest(file)
@@ -318,94 +205,6 @@ def _load_table(file: Path, source_column: str, target_column: str, streaming: b
         cause = error.__cause__ or error
         raise ValueError(f"`{file}` must be a Parquet file, but cannot be read as one: {cause}") from None
     return _select_columns(dataset, source_column, target_column, str(file))
-
-
-def _read_delimited_pairs(file: Path, source_column: str, target_column: str) -> Iterator[dict[str, str]]:
-    """Yields the pairs of a TSV or CSV file."""
-    is_csv = file.name.lower().removesuffix(".gz").endswith(".csv")
-    rows = _read_csv_rows(file) if is_csv else ((n, line.split("\t")) for n, line in enumerate(read_lines(file), 1))
-    number, header = next(rows)
-    if {source_column, target_column} <= set(header):
-        source_index, target_index = header.index(source_column), header.index(target_column)
-    elif not is_csv and len(header) == 2 and (source_column, target_column) == ("source", "target"):
-        source_index, target_index = 0, 1
-        rows = chain([(number, header)], rows)
-    else:
-        raise ValueError(
-            f"The first line of `{file}` must name the columns {source_column!r} and {target_column!r}, but is "
-            f"{header} instead. Set `source_column` and `target_column`; only a TSV file of just the two texts needs "
-            "no header."
-        )
-    for number, cells in rows:
-        if not any(cells):  # an empty line
-            yield {"source": "", "target": ""}
-        elif len(cells) == len(header):
-            yield {"source": cells[source_index], "target": cells[target_index]}
-        else:
-            remedy = "put in double quotes" if is_csv else "taken out, or the texts kept in two text files or as JSONL"
-            raise ValueError(
-                f"Each line of `{file}` must have {len(header)} cells as its first line has, but line {number} has "
-                f"{len(cells)} instead. A separator inside a text must be {remedy}."
-            )
-
-
-def _read_csv_rows(file: Path) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader((f"{line}\n" for line in read_lines(file)), strict=True)
-    try:
-        for row in reader:
-            yield reader.line_num, row
-    except csv.Error as error:
-        raise ValueError(
-            f"`{file}` must be a CSV file, but line {reader.line_num} cannot be read as such: {error}. A double quote "
-            "inside a quoted cell must be doubled."
-        ) from None
-
-
-_JSON_LINES = (
-    'A file of JSON Lines has a pair on each line, such as {"source": "one two", "target": "eins zwei"}; '
-    "`jq -c '.[]' FILE` makes such lines of an array."
-)
-
-
-def _read_json_pairs(file: Path, source_column: str, target_column: str) -> Iterator[dict[str, str]]:
-    for number, line in enumerate(read_lines(file), 1):
-        if is_blank(line):
-            yield {"source": "", "target": ""}
-            continue
-        place = f"line {number} of `{file}`"
-        try:
-            row = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
-            raise ValueError(f"Each line must be a JSON object, but {place} is not: {reason}. {_JSON_LINES}") from None
-        if not isinstance(row, dict):
-            kind = "an array" if isinstance(row, list) else "another value"
-            raise ValueError(f"Each line must be a JSON object, but {place} is {kind} instead. {_JSON_LINES}")
-        yield {"source": _json_text(row, source_column, place), "target": _json_text(row, target_column, place)}
-
-
-def _json_text(row: Any, column: str, place: str) -> str:
-    """Returns the text at the dotted path `column`; null is a blank text."""
-    value = row
-    for key in column.split("."):
-        if not isinstance(value, dict) or key not in value:
-            raise ValueError(
-                f"Each line must have the field {column!r}, but {place} has not. Set `source_column` and "
-                f"`target_column`, or mend that line. {_JSON_LINES}"
-            )
-        value = value[key]
-    value = "" if value is None else value
-    if not isinstance(value, str):
-        raise ValueError(
-            f"The field {column!r} must be a text, but is {value!r} in {place} instead. Put it in quotes."
-        )
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:
-        raise ValueError(
-            f"The field {column!r} must be valid Unicode, but holds half of a surrogate pair in {place}. Take it out."
-        ) from None
-    return value
 
 
 def _load_dataset(

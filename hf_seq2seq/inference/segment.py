@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -45,6 +46,7 @@ class Segment:
         prefix_ids: Token ids of the prefix, without an end token.
         outputs: What the search wrote, the best first.
         hypotheses: The same as texts, with all that is told of them.
+        origin: What the document that the line is from keeps of it, such as the other cells of its row.
     """
 
     text: str
@@ -55,6 +57,7 @@ class Segment:
     prefix_ids: Ids = field(default_factory=list)
     outputs: Sequence[Output] = ()
     hypotheses: Sequence[Hypothesis] = ()
+    origin: Any = None
 
 
 def number_lines(texts: Iterable[str], prefixes: Iterable[str | None]) -> Iterator[Segment]:

@@ -9,6 +9,7 @@ import os
 import sys
 from dataclasses import MISSING, dataclass, field, fields, replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -19,6 +20,8 @@ from transformers.integrations.integration_utils import (
 )
 from transformers.utils.import_utils import is_in_notebook
 
+from hf_seq2seq.data.languages import check_languages
+from hf_seq2seq.data.tables import MULTILINGUAL, plain_name
 from hf_seq2seq.evaluation import METRICS, chosen_metrics
 from hf_seq2seq.model.configuration_seq2seq_transformer import PAPER_ROWS, Seq2SeqTransformerConfig
 
@@ -162,14 +165,21 @@ class DataArguments:
     train_target: list[str] | None = _option("Text file (or .gz) with the target side, or as many as of the source.")
     validation_source: str | None = _option("Text file (or .gz) with the source side of the validation pairs.")
     validation_target: str | None = _option("Text file (or .gz) with the target side of the validation pairs.")
-    train_file: list[str] | None = _option("TSV, CSV, JSONL or Parquet file with training pairs, or several.")
-    validation_file: str | None = _option("TSV, CSV, JSONL or Parquet file with the validation pairs.")
+    train_file: list[str] | None = _option("TSV, CSV, JSON, Parquet, TMX or zip file with training pairs, or several.")
+    validation_file: str | None = _option("TSV, CSV, JSON, Parquet, TMX or zip file with the validation pairs.")
     dataset_name: str | None = _option("Dataset with training pairs: a saved folder, or a name on the Hub.")
     dataset_config_name: str | None = _option("Configuration of that dataset, such as de-en.")
     train_split: str | None = _option("Split of that dataset with the training pairs: train by default.")
     validation_split: str | None = _option("Split of that dataset with the validation pairs: none by default.")
     source_column: str = _option("Column of a file or dataset with the source; translation.en is nested.", "source")
     target_column: str = _option("Column of a file or dataset with the target.", "target")
+    source_language: str | None = _option(
+        "Language of the source in a TMX file or a zip archive of two text files; en stands for en-GB and EN-US too."
+    )
+    target_language: str | None = _option("Language of the target there.")
+    inline_tags: Literal["drop", "keep"] = _option(
+        "What becomes of the codes inside segments of a TMX file: keep reads them as text.", "drop"
+    )
     max_length: int = _option("The most tokens of a side, its </s> among them.", 256)
     over_long: Literal["drop", "truncate"] = _option("What happens to longer training pairs.", "drop")
     corpus_weights: list[float] | None = _option(
@@ -254,6 +264,19 @@ class DataArguments:
         of_dataset = self._given("dataset_config_name", "train_split", "validation_split")
         if of_dataset and self.dataset_name is None:
             raise ValueError(f"{of_dataset[0]} must be given together with `dataset_name`, but that is not given.")
+        self._check_languages()
+
+    def _check_languages(self) -> None:
+        """Raises ValueError if the languages of a TMX file or zip archive are not given, or those of no such file."""
+        files = [*(self.train_file or ()), *([self.validation_file] if self.validation_file else ())]
+        several = [file for file in files if plain_name(Path(file)).endswith(MULTILINGUAL)]
+        if several:
+            check_languages(self.source_language, self.target_language, several[0])
+        elif given := self._given("source_language", "target_language"):
+            raise ValueError(
+                f"{given[0]} must be given together with a TMX or zip file (`train_file`, `validation_file`), but "
+                "there is none."
+            )
 
     def _given(self, *names: str) -> list[str]:
         return [f"`{name}`" for name in names if getattr(self, name) is not None]

@@ -81,7 +81,8 @@ def _load_validation_pairs(data_args: DataArguments) -> Any:
 
 
 def _columns(data_args: DataArguments) -> dict[str, Any]:
-    return {"source_column": data_args.source_column, "target_column": data_args.target_column}
+    names = ("source_column", "target_column", "source_language", "target_language", "inline_tags")
+    return {name: getattr(data_args, name) for name in names}
 
 
 def _load_split(data_args: DataArguments, split: str, **options: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
-from hf_seq2seq.data.reading import content_digest
+from hf_seq2seq.data.lines import content_digest
 
 from .arguments import FILE_FIELDS
 from .run_folder import RunFolder

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_seq2seq.data import load_parallel, read_lines, reading
+from hf_seq2seq.data.tables import read_json_pairs
 
 
 NOT_LINE_BREAKS = ["a\u2028b", "c\u0085d", "e\vf\fg", "\u2029h\x1ci"]
@@ -375,9 +376,15 @@ def test_csv_cells_stay_as_they_are(tmp_path: Path) -> None:
         (
             "a.json",
             "[\n" * 3,
-            r"must be a JSON object, but line 1 of .* is not: .* JSON Lines has a pair",
+            r"must be a JSON object, but line 3 of .* is not: Expecting value\. .* such as {.* between brackets",
         ),
-        ("a.json", '[{"source": "a", "target": "b"}]', r"line 1 of .* is an array instead. .* such as {.* `jq -c"),
+        ("a.json", '[{"source": "a", "target": "b"},\n [1]]', r"line 2 of .* is an array instead\."),
+        ("a.json", '[{"source": "a", "target": "b"}\n{}]', r"line 2 of .* is not: , or \] is missing before {\."),
+        ("a.json", '[{"source": "a", "target": "b"},\n\n', r"line 2 of .* is not: Expecting value\."),
+        ("a.json", '[{"source": "a", "target": "b"}\n', r"line 1 of .* is not: , or \] is missing before the end\."),
+        ("a.json", '[{"source": "a", "target": "b"}]\n[]', r"line 2 of .* is not: something follows the array\."),
+        ("a.json", '[{"source": "a", "target": "b"},\n{"source" "b"}]', r"line 2 of .* is not: Expecting ':'"),
+        ("a.json", '[{"source": "a", "target": "b"},\n{"source":\n"b}]', r"line 3 of .* is not: Unterminated string"),
         (
             "a.json",
             '{"data": [{"source": "a"}]}',
@@ -406,6 +413,37 @@ def test_a_table_that_cannot_be_read_is_an_error(tmp_path: Path, name: str, cont
     file = write(tmp_path / name, content)
     with pytest.raises(ValueError, match=message):
         load_parallel(file=file)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl.gz"])
+@given(st.lists(st.dictionaries(st.sampled_from("stx"), st.text(max_size=9))), st.sampled_from([None, 0, 2]))
+def test_a_json_array_is_read_item_by_item(
+    name: str, tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, str]], indent: int | None
+) -> None:
+    rows = [{"s": "a", "t": "b", **row} for row in rows] or [{"s": "a", "t": "b"}]
+    content = f" \n {json.dumps(rows, indent=indent)}\n\n".encode()
+    file = tmp_path_factory.mktemp("array") / name
+    file.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    found = list(read_json_pairs(file, "s", "t"))
+    assert found == [{"source": row["s"], "target": row["t"]} for row in json.loads(content)]
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [("a.tsv", ("1", "3")), ("a.csv", ("1", "3")), ("a.tsv", ("3", "1")), ("a.tsv.gz", ("1", "3"))],
+)
+def test_columns_of_a_table_without_a_header_have_numbers(name: str, columns: tuple[str, str], tmp_path: Path) -> None:
+    content = "a,7,b\nc,8,d\n".replace(",", "," if "csv" in name else "\t").encode()
+    file = write(tmp_path / name, gzip.compress(content) if name.endswith(".gz") else content)
+    pairs = load_parallel(file=file, source_column=columns[0], target_column=columns[1])
+    assert pairs_of(pairs) == ([("a", "b"), ("c", "d")] if columns == ("1", "3") else [("b", "a"), ("d", "c")])
+
+
+def test_a_header_that_is_made_of_numbers_names_its_columns(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.tsv", "2\t1\na\tb\n")
+    assert pairs_of(load_parallel(file=file, source_column="1", target_column="2")) == [("b", "a")]
+    with pytest.raises(ValueError, match=r"must name the columns '1' and '3', but is \['2', '1'\] .* numbers from 1"):
+        load_parallel(file=file, source_column="1", target_column="3")
 
 
 def test_jsonl_texts_stay_as_they_are(tmp_path: Path) -> None:
