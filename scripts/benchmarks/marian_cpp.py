@@ -2,14 +2,19 @@
 
     PYTHON marian_cpp.py train FOLDER '{"epochs": 1, "seed": 1, "vocab_size": 8000, ...}'
     PYTHON marian_cpp.py translate FOLDER BEAM_SIZE < source > target
+    PYTHON marian_cpp.py decode FOLDER REPEATS < source > target
 
 FOLDER holds train.source and train.target; the model and its vocabulary are written there. Training goes on from the
-model that is there, up to `epochs` in all. The settings are those of a trial of compare_learning.py.
+model that is there, up to `epochs` in all, or for `updates`. The settings are those of a trial of compare_learning.py.
+
+`decode` takes a FOLDER that `hf-seq2seq export marian` wrote, searches as its decoder.yml says on one thread, and
+writes the seconds of each repetition to standard error, those of loading left out.
 """
 
 import json
 import os
 import sys
+import time
 from typing import Any
 
 import pymarian
@@ -44,8 +49,8 @@ def train(settings: dict[str, Any]) -> None:
         transformer_dropout=0.3,
         optimizer_params=[0.9, 0.98, 1e-9],
         clip_norm=1,
-        after=f"{settings['epochs']}e",
-        disp_freq=50,
+        after=f"{settings['updates']}u" if "updates" in settings else f"{settings['epochs']}e",
+        disp_freq=settings.get("disp_freq", 50),
         seed=settings["seed"],
         cpu_threads=1,
         workspace=3000,
@@ -70,12 +75,26 @@ def translate(beam_size: int) -> None:
     sys.stdout.write(translator.translate(sys.stdin.read()))
 
 
+def decode(repeats: int) -> None:
+    """Translates standard input several times, and tells how long each took."""
+    translator = pymarian.Translator(config="decoder.yml", cpu_threads=1, quiet=True)
+    text = sys.stdin.read()
+    translator.translate(text.partition("\n")[0])  # what is made at first use is made
+    for _ in range(repeats):
+        start = time.perf_counter()
+        output = translator.translate(text)
+        print(f"seconds {time.perf_counter() - start}", file=sys.stderr, flush=True)
+    sys.stdout.write(output)
+
+
 def main() -> None:
     """Reads the command line."""
     verb, folder, value = sys.argv[1:]
     os.chdir(folder)  # Marian keeps the paths that it is given in the model's settings
     if verb == "train":
         train(json.loads(value))
+    elif verb == "decode":
+        decode(int(value))
     else:
         translate(int(value))
 
