@@ -87,10 +87,10 @@ def to_marian_cpp(
 ) -> None:
     """Writes model.npz, its vocabularies and decoder.yml for Marian C++, with the same log-probabilities.
 
-    A model that was imported from Marian, and not trained since, is written as Marian wrote it. Any other becomes one
-    of Marian's type `transformer-new`, which Marian has since version 1.12, with tables of positions in which our
-    start token's embedding is added to the decoder's first: an input or an output of more than 2,048 tokens, or than
-    `max_position_embeddings` where our positions are learned, stops Marian.
+    A post-norm model that was imported from Marian, and not trained since, is written as Marian wrote it. Any other
+    becomes one of Marian's type `transformer-new`, which Marian has since version 1.12, with tables of positions in
+    which our start token's embedding is added to the decoder's first: an input or an output of more than 2,048 tokens,
+    or than `max_position_embeddings` where our positions are learned, stops Marian.
 
     With a SentencePiece tokenizer Marian takes text. With any other it takes the tokens of a text, with spaces between
     them.
@@ -288,8 +288,14 @@ def _marian_activation(name: str) -> str | None:
 
 
 def _is_as_marian_wrote_it(model: Any) -> bool:
-    """Returns True if the model starts from zeros, and its positions are Marian's sinusoids."""
+    """Returns True if the model is post-norm, starts from zeros, and has Marian's sinusoids as positions.
+
+    With pre-norm Marian trains and scores the layout `CLASSIC` as it should be, but does not normalise the keys and
+    values of earlier tokens when it translates: `LayerAttention` and `DecoderLayerSelfAttention` in its transformer.h.
+    """
     config = model.config
+    if config.norm_position == "pre":
+        return False
     start = model.model.decoder.embed_tokens.weight[config.decoder_start_token_id]
     if config.position_embedding_type != "learned" or not config.scale_embedding or start.any():
         return False

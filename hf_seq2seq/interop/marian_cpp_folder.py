@@ -1,6 +1,7 @@
 """Reads the folder of a Marian C++ model: which file holds what, the options, and why a model may not be read."""
 
 import io
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,8 @@ def faults(folder: MarianFolder) -> list[str]:
             f"`transformer-{place}` {options.get(f'transformer-{place}', '')!r}" for place in _NORM_PLACES
         )
         found.append(f"its norms are neither those of post-norm ('', '', 'an', '') nor of pre-norm, but {shown}")
+    elif norms == _PRE_NORM and options["type"] == CLASSIC and _version(options) < _FIRST_WITH_NORMED_KEYS:
+        found.append(f"Marian {options['version'].split()[0]} trained it with pre-norm of the queries alone")
     activation = options.get("transformer-ffn-activation")
     if activation not in ACTIVATIONS:
         found.append(f"`transformer-ffn-activation` is {activation!r}, none of {', '.join(ACTIVATIONS)}")
@@ -126,6 +129,16 @@ ACTIVATIONS = {"relu": "relu", "swish": "silu", "gelu": "gelu"}
 # Where Marian normalises, and what the options say there, dropout ("d") left out.
 _NORM_PLACES = ("preprocess", "postprocess-emb", "postprocess", "postprocess-top")
 _POST_NORM, _PRE_NORM = ("", "", "an", ""), ("n", "", "a", "n")
+
+
+# Until then, pre-norm left the keys and values of self-attention as they were.
+_FIRST_WITH_NORMED_KEYS = (1, 10, 28)
+
+
+def _version(options: dict[str, Any]) -> tuple[int, ...]:
+    """Returns the version of the Marian that saved a model, or a high one where the model does not say."""
+    found = re.match(r"v(\d+)\.(\d+)\.(\d+)", str(options.get("version")))
+    return tuple(map(int, found.groups())) if found else (99,)
 
 
 def is_pre_norm(options: dict[str, Any]) -> bool:

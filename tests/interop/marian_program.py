@@ -1,5 +1,6 @@
 """Marian C++ itself, in the environment that `scripts/install_peer.sh pymarian` makes, for peer tests."""
 
+import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ class Marian:
 
     python: str
     folder: Path
+    is_pre_norm: bool = False
 
     def run(self, *arguments: object) -> str:
         result = subprocess.run(
@@ -34,6 +36,9 @@ class Marian:
             cwd=self.folder,
             capture_output=True,
             text=True,
+            # With pre-norm, the layout `transformer` is translated wrongly by the code that Marian runs by default: it
+            # leaves the keys and values of earlier tokens as they are. This chooses the code of `transformer-new`.
+            env=os.environ | ({"TRANSFORMER_FLAVOR": "experimental"} if self.is_pre_norm else {}),
         )
         assert result.returncode == 0, result.stderr[-2000:]
         return result.stdout

@@ -89,7 +89,21 @@ def test_tables_that_are_one_stay_one(kind: str, is_shared: bool, is_tied: bool,
     assert (config.share_encoder_decoder_embeddings, config.tie_word_embeddings) == (is_shared, is_tied)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if "target tokens" not in kind])
+def test_what_a_later_marian_trained_with_pre_norm_is_imported(tmp_path: Path) -> None:
+    save(tmp_path, **PRE_NORM, version="v1.12.42 b7be0e964 2025-05-24")
+    assert from_marian_cpp(tmp_path).config.norm_position == "pre"
+
+
+def test_pre_norm_goes_to_the_layout_that_marian_translates_rightly(tmp_path: Path) -> None:
+    save(tmp_path / "marian", **PRE_NORM)
+    model, tokenizer = import_folder(tmp_path / "marian")
+    assert tokenizer is not None
+    to_marian_cpp(model, tokenizer, tmp_path / "back")
+    options = np.load(tmp_path / "back/model.npz")["special:model.yml"].tobytes()
+    assert b"type: transformer-new" in options
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "target tokens" not in kind and kind != "pre-norm"])
 def test_there_and_back_again_gives_the_same_file(kind: str, tmp_path: Path) -> None:
     arrays, options = save(tmp_path / "marian", **KINDS[kind])
     model, tokenizer = import_folder(tmp_path / "marian")
@@ -187,6 +201,10 @@ def test_positions_beyond_the_table_are_refused(tmp_path: Path) -> None:
         ({"transformer-tied-layers": [1, 1]}, r"`transformer-tied-layers` is \[1, 1\], not \[\]"),
         ({"transformer-postprocess-emb": "dn"}, "its norms are neither .* but .* `transformer-postprocess-emb` 'dn'"),
         ({"transformer-postprocess": "dhn"}, "its norms are neither .* `transformer-postprocess` 'dhn'"),
+        (
+            PRE_NORM | {"version": "v1.10.0 6f6d484 2021-02-06"},
+            r"Marian v1\.10\.0 trained it with pre-norm of the queries alone",
+        ),
         ({"transformer-ffn-activation": "elu"}, "`transformer-ffn-activation` is 'elu', none of relu, swish, gelu"),
         ({"transformer-heads": 3}, "`d_model` must be a multiple of `encoder_attention_heads`"),
         ({"transformer-dim-ffn": 9}, r"`model.encoder.layers.0.fc1.weight` has the shape \(12, 8\), not \(9, 8\)"),

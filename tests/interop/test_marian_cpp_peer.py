@@ -103,7 +103,7 @@ def assert_same_texts(model: Any, tokenizer: Any, marian: Marian, *options: obje
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_imported_model_scores_and_translates_as_in_marian(kind: str, tmp_path: Path) -> None:
-    marian, options = Marian(python(), tmp_path / "marian"), KINDS[kind]
+    marian, options = Marian(python(), tmp_path / "marian", kind == "pre-norm"), KINDS[kind]
     marian.train(*pairs(3000, seed=1), **(options | {"after-batches": 500}))
     model, tokenizer = import_folder(marian.folder)
     sources, targets = pairs(100, seed=2)
