@@ -146,19 +146,10 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
 
         Raises:
             FloatingPointError: If the loss is not a finite number.
-            ValueError: If a `compute_loss` that takes this one's place reads logits that the model was not asked for.
         """
         if self._token_counts.device != self.args.device:
             self._token_counts = self._token_counts.to(self.args.device, torch.float32)
-        try:
-            loss = super().training_step(model, inputs, num_items_in_batch)
-        except (AttributeError, TypeError) as error:
-            if "NoneType" not in str(error) or type(self).compute_loss is Seq2SeqTransformerTrainer.compute_loss:
-                raise
-            raise ValueError(
-                f"`compute_loss` must read only what the model returns, but found None ({error}). In training the "
-                "model returns no logits beside its loss, to save memory: call it with `return_logits=True`."
-            ) from error
+        loss = super().training_step(model, inputs, num_items_in_batch)
         if not torch.isfinite(loss):
             raise FloatingPointError(self._describe_bad_batch(loss, inputs))
         return loss
