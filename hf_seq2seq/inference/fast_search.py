@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig
 
-from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 from hf_seq2seq.model.packed_seq2seq_transformer import CHUNK, PackedNetwork, SearchCache, packed_network
 
 from .segment import Ids
@@ -73,12 +72,15 @@ class FastSearch:
             arguments: The settings of the call, as arguments of `generate`.
             end_ids: The tokens that end an output.
         """
-        if type(model) is not Seq2SeqTransformerForConditionalGeneration or "generate" in vars(model):
-            return None
-        if not _asks_for_nothing_else(arguments) or not _has_no_other_settings(model.generation_config):
+        if (
+            "generate" in vars(model)
+            or not _asks_for_nothing_else(arguments)
+            or not _has_no_other_settings(model.generation_config)
+        ):
             return None
         banned = arguments["suppress_tokens"] or []
-        if model.lm_head.out_features - len(banned) < _num_candidates(arguments["num_beams"], end_ids):
+        num_tokens = model.get_output_embeddings().weight.shape[0] - len(banned)
+        if num_tokens < _num_candidates(arguments["num_beams"], end_ids):
             return None
         network = packed_network(model)
         if network is None:

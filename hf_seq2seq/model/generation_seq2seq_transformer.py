@@ -17,11 +17,12 @@ from transformers.generation.configuration_utils import GenerationConfig
 from transformers.generation.logits_process import LogitsProcessor, LogitsProcessorList, SuppressTokensLogitsProcessor
 from transformers.generation.utils import GenerationMixin
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import BaseModelOutput
+from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import logging
 
 from .configuration_seq2seq_transformer import Seq2SeqTransformerConfig
+from .packed_seq2seq_transformer import PackedNetwork, SearchCache, packed_network
 
 
 logger = logging.get_logger(__name__)
@@ -195,8 +196,48 @@ class Seq2SeqTransformerGenerationMixin(GenerationMixin):
             logger.warning_once(f"Beam search computes all sentences of a batch until the last one is done: {reason}.")
             stock: Any = super()
             return stock._beam_search(*arguments, **model_kwargs)
-        search: Any = _BeamSearch(self, input_ids, generation_config.num_beams, model_kwargs)
+        network = self._network_for(input_ids, generation_config, model_kwargs)
+        search: Any = (
+            _BeamSearch(self, input_ids, generation_config.num_beams, model_kwargs)
+            if network is None
+            else _PackedBeamSearch(self, input_ids, generation_config.num_beams, model_kwargs, network)
+        )
         return GenerationMixin._beam_search(search, *arguments, **model_kwargs)
+
+    def _sample(  # type: ignore[override]  # whose types are narrower
+        self,
+        input_ids: torch.Tensor,
+        logits_processor: Any,
+        stopping_criteria: Any,
+        generation_config: GenerationConfig,
+        **model_kwargs: Any,
+    ) -> Any:
+        """Takes the likeliest token at each step, or draws one, as transformers does."""
+        network = self._network_for(input_ids, generation_config, model_kwargs)
+        search: Any = self if network is None else _PackedSampling(self, model_kwargs, network)
+        arguments: Any = (input_ids, logits_processor, stopping_criteria, generation_config)
+        return GenerationMixin._sample(search, *arguments, **model_kwargs)
+
+    def _network_for(
+        self, input_ids: torch.Tensor, generation_config: GenerationConfig, model_kwargs: dict[str, Any]
+    ) -> PackedNetwork | None:
+        """Returns the packed network that can compute the steps after the first, or None where only the model can."""
+        cache, others = model_kwargs.get("cache"), set(model_kwargs) - _PACKED_INPUTS
+        is_plain_cache = isinstance(cache, EncoderDecoderCache) and (
+            type(cache.self_attention_cache) is type(cache.cross_attention_cache) is DynamicCache
+        )
+        if (
+            torch.is_grad_enabled()
+            or generation_config.return_dict_in_generate
+            or not (is_plain_cache and model_kwargs.get("use_cache"))
+            or getattr(cache, "_is_user_defined", False)
+            or any(model_kwargs[name] is not None and model_kwargs[name] is not False for name in others)
+            or any(mask is not None and mask.ndim != 2 for mask in map(model_kwargs.get, _MASKS))
+        ):
+            return None
+        num_sources = len(model_kwargs["encoder_outputs"][0])
+        prompts = input_ids.unflatten(0, (num_sources, -1))
+        return packed_network(self) if bool((prompts == prompts[:, :1]).all()) else None
 
     def _why_no_row_may_leave(self, generation_config: GenerationConfig, model_kwargs: dict[str, Any]) -> str | None:
         """Returns why transformers' own search is needed, or None where it is not."""
@@ -236,6 +277,10 @@ class Seq2SeqTransformerGenerationMixin(GenerationMixin):
             else processor
             for processor in processors
         )
+
+
+_MASKS = ("attention_mask", "decoder_attention_mask")
+_PACKED_INPUTS = {*_MASKS, "encoder_outputs", "cache", "use_cache", "streamer"}
 
 
 class _SuppressTokensInPlace(LogitsProcessor):  # type: ignore[misc, unused-ignore]
@@ -278,13 +323,16 @@ class _BeamSearch:
         return getattr(self._model, name)
 
     def __call__(self, **model_inputs: Any) -> Any:
-        """Calls the model, and puts its logits in the rows of all sentences."""
-        outputs = self._model(**model_inputs)
+        """Returns what the model does, with its logits in the rows of all sentences."""
+        outputs = self._compute(**model_inputs)
         if len(self._sentences) < len(self._can_change):
             num_rows = len(self._can_change) * len(self._beams)
             logits = outputs.logits.new_zeros((num_rows, *outputs.logits.shape[1:]))
             outputs.logits = logits.index_copy_(0, self._rows(self._sentences).to(logits.device), outputs.logits)
         return outputs
+
+    def _compute(self, **model_inputs: Any) -> Any:
+        return self._model(**model_inputs)
 
     def prepare_inputs_for_generation(self, input_ids: torch.Tensor, **kwargs: Any) -> Any:
         """Returns the model's inputs for the rows of sentences that can still change."""
@@ -333,3 +381,81 @@ class _BeamSearch:
         can_change: torch.Tensor = self._model._check_early_stop_heuristic(**kwargs)
         self._can_change = can_change[:, 0]
         return can_change
+
+
+class _PackedBeamSearch(_BeamSearch):
+    """The same, where all steps but the first are computed from packed weights.
+
+    Args:
+        model: The model.
+        input_ids: What the search starts from, shape (rows, T).
+        num_beams: Beams of a sentence.
+        model_kwargs: What `generate` gives the model beside.
+        network: The packed weights.
+    """
+
+    def __init__(
+        self,
+        model: Seq2SeqTransformerGenerationMixin,
+        input_ids: torch.Tensor,
+        num_beams: int,
+        model_kwargs: Any,
+        network: PackedNetwork,
+    ) -> None:
+        super().__init__(model, input_ids, num_beams, model_kwargs)
+        self._network = network
+        self._cache: SearchCache | None = None
+        self._prompt_mask = model_kwargs.get("decoder_attention_mask")
+
+    def prepare_inputs_for_generation(self, input_ids: torch.Tensor, **kwargs: Any) -> Any:
+        """Returns the newest token of each beam that can still change, and which beam it goes on from."""
+        num_beams = len(self._beams)
+        if self._cache is None:
+            self._cache = SearchCache.after_prompt(
+                self._network, kwargs["cache"], self._encoder_mask, self._prompt_mask
+            )
+        kept = self._can_change[self._sentences].nonzero()[:, 0]
+        if len(kept) < len(self._sentences):
+            self._cache.keep(kept)
+            self._sentences = self._sentences[kept]
+        assert self._new_places is not None
+        parents = self._new_places.view(-1, num_beams)[self._sentences] - self._sentences[:, None] * num_beams
+        return {"tokens": input_ids[:, -1].view(-1, num_beams)[self._sentences], "parents": parents.long()}
+
+    def _compute(self, **model_inputs: Any) -> Any:
+        assert self._cache is not None
+        logits = self._cache.step(model_inputs["tokens"], model_inputs["parents"])[..., : self._network.vocab_size]
+        return Seq2SeqLMOutput(logits=logits.flatten(0, 1)[:, None])
+
+
+class _PackedSampling:
+    """Stands in for a model in transformers' greedy search and sampling, with packed weights after the first step.
+
+    Args:
+        model: The model.
+        model_kwargs: What `generate` gives the model beside.
+        network: The packed weights.
+    """
+
+    def __init__(self, model: Seq2SeqTransformerGenerationMixin, model_kwargs: Any, network: PackedNetwork) -> None:
+        self._model, self._network = model, network
+        self._masks = [model_kwargs.get(name) for name in _MASKS]
+        self._num_sources = len(model_kwargs["encoder_outputs"][0])
+        self._cache: SearchCache | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def prepare_inputs_for_generation(self, input_ids: torch.Tensor, **kwargs: Any) -> Any:
+        """Returns the newest token of each row."""
+        if self._cache is None:
+            self._cache = SearchCache.after_prompt(self._network, kwargs["cache"], *self._masks)
+        return {"tokens": input_ids[:, -1].view(self._num_sources, -1)}
+
+    def __call__(self, tokens: torch.Tensor, **_: Any) -> Any:
+        """Returns the logits after these tokens."""
+        assert self._cache is not None
+        num_samples = tokens.shape[1]
+        parents = torch.arange(num_samples).expand(len(tokens), -1) if num_samples > 1 else None
+        logits = self._cache.step(tokens, parents)[..., : self._network.vocab_size]
+        return Seq2SeqLMOutput(logits=logits.flatten(0, 1)[:, None])

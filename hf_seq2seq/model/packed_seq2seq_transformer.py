@@ -51,20 +51,28 @@ def packed_network(model: Any) -> "PackedNetwork | None":
 def _can_be_packed(model: Any, modules: Sequence[nn.Module]) -> bool:
     if model.training or torch.is_autocast_enabled("cpu") or not torch.backends.mkldnn.is_available():
         return False
-    return model.config._attn_implementation in ("sdpa", "eager") and all(map(_is_plain, modules))
+    kind = type(model)
+    return (
+        kind.__name__ == "Seq2SeqTransformerForConditionalGeneration"
+        and model.config._attn_implementation in ("sdpa", "eager")
+        and all(_is_plain(module, kind.__module__) for module in modules)
+    )
 
 
-def _is_plain(module: nn.Module) -> bool:
-    """Returns whether a part computes what its class does, on a CPU in float32."""
-    is_known = not isinstance(module, nn.Linear | nn.LayerNorm) or type(module) in (nn.Linear, nn.LayerNorm)
+def _is_plain(module: nn.Module, own_file: str) -> bool:
+    """Returns whether a part is one of torch or of the modeling file, without hooks, on a CPU in float32."""
+    home = type(module).__module__
+    is_known = home == own_file or home.startswith(("torch.nn.modules.", "transformers.activations"))
+    if isinstance(module, nn.Linear | nn.LayerNorm):
+        is_known = type(module) in (nn.Linear, nn.LayerNorm)
     has_hooks = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
+    weights = [weight for weight in module._parameters.values() if weight is not None]
     return (
         is_known
         and not has_hooks
         and all(
             type(weight) is nn.Parameter and weight.dtype == torch.float32 and weight.device.type == "cpu"
-            for weight in module._parameters.values()
-            if weight is not None
+            for weight in weights
         )
     )
 
@@ -252,11 +260,11 @@ class PackedNetwork:
         encoder, decoder, config = model.model.encoder, model.model.decoder, model.config
         self.encoder, self.decoder = encoder, decoder
         self.scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
-        self.encoder_layers = [_EncoderLayer(layer) for layer in encoder.layers]
+        self.encoder_layers: list[_EncoderLayer] = []  # packed when they are first needed
         self.decoder_layers = [_DecoderLayer(layer) for layer in decoder.layers]
         self.head = pack(model.lm_head, multiple=CHUNK)
         self.vocab_size = model.lm_head.out_features
-        self._positions: dict[nn.Module, Tensor] = {}
+        self._sinusoids = torch.empty(0)  # of as many positions as were needed so far
 
     def encode(self, input_ids: Tensor, mask: Tensor | None) -> list[KeysAndValues]:
         """Returns the source's keys and values for each layer of the decoder, (B, H, S, K) each.
@@ -267,6 +275,7 @@ class PackedNetwork:
         """
         added = None if mask is None else added_mask(mask)[:, None, None]
         states = self._embed(self.encoder, input_ids, positions_of(input_ids, mask))
+        self.encoder_layers = self.encoder_layers or [_EncoderLayer(layer) for layer in self.encoder.layers]
         for layer in self.encoder_layers:
             states = layer(states, added)
         if self.encoder.layer_norm is not None:
@@ -294,19 +303,18 @@ class PackedNetwork:
 
     def _embed(self, stack: Any, input_ids: Tensor, position_ids: Tensor) -> Tensor:
         """Returns the sums of embeddings and positions: sections 3.4 and 3.5."""
-        positions = nn.functional.embedding(position_ids, self._position_table(stack, position_ids))
-        return torch.add(positions, nn.functional.embedding(input_ids, stack.embed_tokens.weight), alpha=self.scale)
+        tokens = nn.functional.embedding(input_ids, stack.embed_tokens.weight)
+        return torch.add(self._positions(stack, position_ids), tokens, alpha=self.scale)
 
-    def _position_table(self, stack: Any, position_ids: Tensor) -> Tensor:
-        """Returns the vectors of all positions up to those of the ids, or a learned table."""
+    def _positions(self, stack: Any, position_ids: Tensor) -> Tensor:
+        """Returns the positions' vectors, (B, L) -> (B, L, D), where they are not learned from a table."""
         if isinstance(stack.embed_positions, nn.Embedding):
-            return stack.embed_positions.weight
-        table = self._positions.get(stack)
+            learned: Tensor = stack.embed_positions(position_ids)
+            return learned
         needed = int(position_ids.max()) + 1
-        if table is None or len(table) < needed:
-            table = stack.embed_positions(torch.arange(max(256, 2 * needed))).to(torch.float32)
-            self._positions[stack] = table
-        return table
+        if len(self._sinusoids) < needed:
+            self._sinusoids = stack.embed_positions(torch.arange(max(256, 2 * needed))).to(torch.float32)
+        return nn.functional.embedding(position_ids, self._sinusoids)
 
 
 class SearchCache:
@@ -373,6 +381,30 @@ class SearchCache:
         states = self.network.decode(tokens, self.next_positions, self, mask)
         self.next_positions = self.next_positions + 1
         return self.network.head(states)
+
+    @classmethod
+    def after_prompt(
+        cls, network: PackedNetwork, cache: Any, source_mask: Tensor | None, prompt_mask: Tensor | None
+    ) -> "SearchCache":
+        """Returns what a search keeps after a prompt that the model itself has computed.
+
+        Args:
+            network: The packed network.
+            cache: What the model returned. The beams of a sentence, neighbours in it, have the same prompt.
+            source_mask: Shape (B, S), 1 for tokens; None if all are tokens.
+            prompt_mask: Shape (B times beams, P), 1 for tokens; None if all are tokens.
+        """
+        memories = [(layer.keys, layer.values) for layer in cache.cross_attention_cache.layers]
+        own = cls(network, memories, None if source_mask is None or source_mask.all() else source_mask)
+        firsts = slice(None, None, cache.self_attention_cache.layers[0].keys.shape[0] // memories[0][0].shape[0])
+        for layer_cache, layer in zip(own.layers, cache.self_attention_cache.layers, strict=True):
+            layer_cache.add(layer.keys[firsts], layer.values[firsts])
+        own.next_positions = torch.tensor([[own.layers[0].length]])
+        if prompt_mask is not None and not prompt_mask.all():
+            own.prompt_mask = added_mask(prompt_mask[firsts])
+            own.next_positions = prompt_mask[firsts].long().sum(dim=-1, keepdim=True)
+        own.slots = own.next_positions.new_empty(memories[0][0].shape[0], 1, 0)
+        return own
 
     def _branch(self, parents: Tensor) -> Tensor:
         """Gives each hypothesis a slot beside those of its parent, and returns its mask, (B, Q, slots)."""
