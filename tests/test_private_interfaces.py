@@ -49,6 +49,8 @@ FUNCTIONS: dict[Any, dict[str, str]] = {
         "negative_prompt_attention_mask",
         "_prefill": "self, input_ids, generation_config, model_kwargs, is_first_iteration",
         "_prepare_generation_config": "self, generation_config, **kwargs",
+        "_sample": "self, input_ids, logits_processor, stopping_criteria, generation_config, synced_gpus, streamer, "
+        "**model_kwargs",
     },
     Trainer: {
         "_finish_current_push": "self",
@@ -78,7 +80,7 @@ ATTRIBUTES: dict[Any, list[str]] = {
         *("_ep_plan", "_fsdp_plan", "_pp_plan", "_tp_plan"),
     ],
     # The first is a method that a model may have, the others are set in the settings of a search.
-    GenerationMixin: ["_reorder_cache", "_eos_token_tensor", "_pad_token_tensor"],
+    GenerationMixin: ["_reorder_cache", "_eos_token_tensor", "_is_user_defined", "_pad_token_tensor"],
     Seq2SeqTrainer: ["_gen_kwargs"],
     PreTrainedTokenizerBase: ["_extra_special_tokens"],
     Dataset: ["_fingerprint"],
@@ -101,7 +103,10 @@ def names_in(owner: Any) -> set[str]:
     """Returns the names that a class or module has, and those that its file reads or sets on `self` or a model."""
     file = Path(inspect.getfile(owner))
     text = file.read_text(encoding="utf-8") if file.suffix == ".py" else ""
-    return {*dir(owner), *re.findall(r"\b(?:self|cls|model|module|generation_config)\.(_[a-zA-Z]\w*)", text)}
+    return {
+        *dir(owner),
+        *re.findall(r"\b(?:self|cls|model|module|generation_config|user_defined_cache)\.(_[a-zA-Z]\w*)", text),
+    }
 
 
 @pytest.mark.parametrize(("owner", "name"), [(owner, name) for owner, found in FUNCTIONS.items() for name in found])

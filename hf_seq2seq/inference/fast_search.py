@@ -78,12 +78,8 @@ class FastSearch:
             or not _has_no_other_settings(model.generation_config)
         ):
             return None
-        banned = arguments["suppress_tokens"] or []
-        num_tokens = model.get_output_embeddings().weight.shape[0] - len(banned)
-        if num_tokens < _num_candidates(arguments["num_beams"], end_ids):
-            return None
-        network = packed_network(model)
-        if network is None:
+        network, banned = packed_network(model), arguments["suppress_tokens"] or []
+        if network is None or network.vocab_size - len(banned) < _num_candidates(arguments["num_beams"], end_ids):
             return None
         return cls(
             network,
