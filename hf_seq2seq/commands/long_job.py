@@ -183,12 +183,12 @@ def facts_of_job(context: typer.Context, input_file: Path | None, output_file: P
     options = {parameter.opts[0]: context.params[str(parameter.name)] for parameter in context.command.params}
     model = options.pop("model")
     if not Path(model).is_dir():
-        model = _commit(model, context.params["revision"])
+        model = commit_of(model, context.params["revision"])
     facts = {name: _fact(value) for name, value in options.items() if name not in ("--input", "--output")}
     return {_MODEL_CONTENT: _fact(model), _INPUT_CONTENT: content_digest(input_file), **facts}
 
 
-def _commit(model: str, revision: str | None) -> str:
+def commit_of(model: str, revision: str | None) -> str:
     """Returns the commit of a model of the Hub that has been loaded, as the cache of huggingface_hub knows it."""
     from huggingface_hub import try_to_load_from_cache
 

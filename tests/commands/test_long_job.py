@@ -19,6 +19,7 @@ from reference.tiny_models import tiny_model
 
 from hf_seq2seq import Translator, train_tokenizer
 from hf_seq2seq.commands import streams
+from hf_seq2seq.commands.long_job import commit_of
 from hf_seq2seq.inference.segment import Segment
 
 
@@ -234,6 +235,19 @@ def test_two_commands_do_not_write_one_file(
     assert command(*arguments)[0] == 0
     assert second[0][0] == 1
     assert "new.de` must be written by one process at a time, but another one is writing it" in second[0][2]
+
+
+def test_a_model_of_the_hub_is_told_by_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    folder = tmp_path / "models--me--m"
+    (folder / "refs").mkdir(parents=True)
+    for commit in ("a" * 40, "b" * 40):
+        (folder / "snapshots" / commit).mkdir(parents=True)
+        (folder / "snapshots" / commit / "config.json").write_text("{}")
+    (folder / "refs" / "main").write_text("a" * 40)
+    assert commit_of("me/m", None) == f"me/m at {'a' * 40}"
+    assert commit_of("me/m", "b" * 40) == f"me/m at {'b' * 40}"
+    assert commit_of("me/other", "v1") == "me/other at v1"
 
 
 def run(script: str, *arguments: object, num_processes: int = 1) -> int:

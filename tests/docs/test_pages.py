@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -119,6 +120,23 @@ def write_texts(folder: Path) -> None:
     (folder / "new.en.gz").write_bytes(gzip.compress((folder / "new.en").read_bytes()))
     rows = "".join(f"{source}\t{target}\n" for source, target in PAIRS.items())
     (folder / "pairs.tsv").write_text(f"en\tde\n{rows}", encoding="utf-8")
+    write_other_formats(folder)
+
+
+def write_other_formats(folder: Path) -> None:
+    """Writes the pairs as the page of files in and out names them, a translation memory among them."""
+    rows = "".join(f"{number}\t{source}\n" for number, source in enumerate(PAIRS))
+    (folder / "no-header.tsv").write_text(rows, encoding="utf-8")
+    objects = "".join(f'{{"translation": {{"en": "{en}", "de": "{de}"}}}}\n' for en, de in PAIRS.items())
+    (folder / "pairs.jsonl").write_text(objects, encoding="utf-8")
+    variant = '<tuv xml:lang="{}"><seg>{}</seg></tuv>'
+    units = "".join(f"<tu>{variant.format('en-GB', en)}{variant.format('de', de)}</tu>\n" for en, de in PAIRS.items())
+    without = "<tu><tuv xml:lang='en'><seg>one and six</seg></tuv></tu>"
+    memory = f"<tmx version='1.4'><header srclang='en'/><body>{units}{without}</body></tmx>"
+    (folder / "memory.tmx").write_text(memory, encoding="utf-8")
+    with zipfile.ZipFile(folder / "de-en.txt.zip", "w") as archive:
+        for language in ("de", "en"):
+            archive.write(folder / f"train.{language}", f"corpus.de-en.{language}")
 
 
 def fill_hub(hub: LocalHub, folder: Path) -> None:
