@@ -22,6 +22,7 @@ from commands.test_import import write_fsmt, write_marian
 from docs.warm_commands import warm_commands
 from hub.conftest import client_environment
 from hub.server import TOKEN, Account, LocalHub
+from reference.numpy_marian import random_marian, save_marian
 
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +33,7 @@ IN_CI = "takes minutes; .ci/run runs it"
 NEEDS_NETWORK = "asks the package index"
 MULTI30K = "needs the files of Multi30k, and takes hours"
 SERVES = "serves until Ctrl-C; while the blocks of its page run, `hf-seq2seq serve out/` does"
+ARGOS = "needs Argos Translate; tests/interop/test_argos.py installs it, and the package, with the marker `peer`"
 NOT_RUN = {
     "scripts/quickstart.sh": IN_CI,
     "scripts/test.sh": IN_CI,
@@ -41,6 +43,8 @@ NOT_RUN = {
     "hf-seq2seq serve out/": SERVES,
     "hf-seq2seq serve en-de=out/ zh-en=other/": "serves until Ctrl-C; tests/serving has several models",
     "pip install '.[serve]'": NEEDS_NETWORK,
+    "argospm install package/translate-en_de-1_0.argosmodel": ARGOS,
+    'argos-translate --from en --to de "A dog runs."': ARGOS,
     "OMP_NUM_THREADS=1 scripts/reproduce/reproduce_multi30k.sh --data raw/ --output small-en-de --direction en-de"
     " --recipe small": MULTI30K,
     "python scripts/benchmarks/compare_learning.py --train train.en train.de --validation val.en val.de --output runs/"
@@ -55,6 +59,7 @@ NOT_RUN = {
 NUMERALS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
 SENTENCES = {"A dog runs.": "Ein Hund rennt.", "Two dogs run in the snow.": "Zwei Hunde rennen im Schnee."}
 PAIRS = {f"{a} and {b}": f"{NUMERALS[a]} und {NUMERALS[b]}" for a in NUMERALS for b in NUMERALS} | SENTENCES
+MARIAN_TOKENS = ("</s>", "<unk>", *"abcdefghi")
 TRAIN = (
     *("train", "--train_source", "train.en", "--train_target", "train.de", "--output_dir", "out"),
     *("--validation_source", "val.en", "--validation_target", "val.de", "--vocab_size", "500", "--d_model", "16"),
@@ -119,6 +124,10 @@ def write_texts(folder: Path) -> None:
             (folder / f"{name}.{language}").write_text(content * repeats, encoding="utf-8")
     (folder / "new.en.gz").write_bytes(gzip.compress((folder / "new.en").read_bytes()))
     rows = "".join(f"{source}\t{target}\n" for source, target in PAIRS.items())
+    save_marian(folder / "opus-mt-folder", *random_marian())
+    (folder / "opus-mt-folder/vocab.yml").write_text(
+        "".join(f"{token}: {n}\n" for n, token in enumerate(MARIAN_TOKENS))
+    )
     (folder / "pairs.tsv").write_text(f"en\tde\n{rows}", encoding="utf-8")
     write_other_formats(folder)
 
