@@ -2,8 +2,8 @@
 
 The networks differ in two things. Marian's decoder starts from zeros, not from a start token: an imported model has
 the token `<pad>` for both, with an embedding of zeros. And the frequencies of Marian's sinusoids are not quite the
-paper's, so that an imported model has them in its table of learned positions. (Marian always has the `layer_norm_eps`
-1e-6. Ours has 1e-5, unless it came from Marian; that makes a difference of some 1e-5 in a log-probability.)
+paper's, so that an imported model has them in its table of learned positions. (Marian has
+a fixed `layer_norm_eps` too, 1e-6 or, in its new layout, our 1e-5.)
 
 Shapes: D d_model, V vocabulary, N number of positions.
 """
@@ -41,6 +41,9 @@ _NUM_EXPORTED_POSITIONS = 2048
 
 # The logit of a token that Marian does not have. Its probability is 0 in float32, and it is a number in float16.
 _NEVER = -100.0
+
+# What Marian adds to a variance: layerNorm of src/layers/generic.h, and Norm of src/layers_new/neuralnet.h.
+_EPSILON = {CLASSIC: 1e-6, NEW: 1e-5}
 
 _STACKS = ("encoder", "decoder")
 _OUTPUT = "decoder_ff_logit_out"
@@ -145,7 +148,7 @@ def _model(files: MarianFolder, end_id: int) -> Any:
     tables = _take_tables(arrays, options)
     source, target, output = (table.shape[0] for table in tables)
     pad_id = max(source, target)
-    positions = _take_positions(arrays, options)
+    positions = _take_positions(arrays, options, files.layout)
     config = Seq2SeqTransformerConfig(
         vocab_size=pad_id + 1,
         d_model=options["dim-emb"],
@@ -159,7 +162,7 @@ def _model(files: MarianFolder, end_id: int) -> Any:
         activation_function=ACTIVATIONS[options["transformer-ffn-activation"]],
         attention_bias=True,
         lm_head_bias=True,
-        layer_norm_eps=1e-6,  # as in layerNorm of src/layers/generic.h
+        layer_norm_eps=_EPSILON[files.layout],
         position_embedding_type="learned",
         max_position_embeddings=len(positions["encoder"]) if positions else _NUM_POSITIONS,
         scale_embedding=not positions,
@@ -171,7 +174,7 @@ def _model(files: MarianFolder, end_id: int) -> Any:
         decoder_start_token_id=pad_id,
     )
     model: Any = Seq2SeqTransformerForConditionalGeneration(config)
-    weights = _take_layers(arrays, weight_names(config, options["type"]))
+    weights = _take_layers(arrays, weight_names(config, files.layout))
     for stack in _STACKS:
         weights[f"model.{stack}.embed_positions.weight"] = (
             positions[stack] if positions else marian_sinusoids(_NUM_POSITIONS, config.d_model)
@@ -206,12 +209,12 @@ def _take_tables(arrays: Arrays, options: dict[str, Any]) -> tuple[Any, Any, Any
     return source, target, arrays.pop(f"{_OUTPUT}_Wt")
 
 
-def _take_positions(arrays: Arrays, options: dict[str, Any]) -> Weights:
+def _take_positions(arrays: Arrays, options: dict[str, Any], layout: str) -> Weights:
     """Takes the learned positions of both stacks, (N, D), out of the arrays, or returns none where they are sinusoids.
 
     The layout `transformer` reads no such option. Tables that it trained by another name are left over.
     """
-    if options["type"] == CLASSIC or not options.get("transformer-train-position-embeddings"):
+    if layout == CLASSIC or not options.get("transformer-train-position-embeddings"):
         return {}
     return {stack: torch.from_numpy(arrays.pop(position_name(stack))).float() for stack in _STACKS}
 

@@ -63,6 +63,11 @@ class MarianFolder:
     options: dict[str, Any]
     arrays: Arrays
 
+    @property
+    def layout(self) -> str:
+        """`CLASSIC` or `NEW`, by the names of the weights: Marian can train the type of the one in the other."""
+        return NEW if any(name.startswith("TransformerBatch") for name in self.arrays) else CLASSIC
+
 
 def is_marian_cpp(path: PathLike) -> bool:
     """Returns True for a folder that Marian C++ wrote, by its .npz or its 8-bit file, and not transformers."""
@@ -112,7 +117,7 @@ def faults(folder: MarianFolder) -> list[str]:
             f"`transformer-{place}` {options.get(f'transformer-{place}', '')!r}" for place in _NORM_PLACES
         )
         found.append(f"its norms are neither those of post-norm ('', '', 'an', '') nor of pre-norm, but {shown}")
-    elif norms == _PRE_NORM and options["type"] == CLASSIC and _version(options) < _FIRST_WITH_NORMED_KEYS:
+    elif norms == _PRE_NORM and folder.layout == CLASSIC and _version(options) < _FIRST_WITH_NORMED_KEYS:
         found.append(f"Marian {options['version'].split()[0]} trained it with pre-norm of the queries alone")
     activation = options.get("transformer-ffn-activation")
     if activation not in ACTIVATIONS:

@@ -30,15 +30,13 @@ class Marian:
     folder: Path
     is_pre_norm: bool = False
 
-    def run(self, *arguments: object) -> str:
+    def run(self, *arguments: object, flavor: str | None = None) -> str:
         result = subprocess.run(
             [self.python, "-c", _RUN, *map(str, arguments), "--cpu-threads", "1"],
             cwd=self.folder,
             capture_output=True,
             text=True,
-            # With pre-norm, the layout `transformer` is translated wrongly by the code that Marian runs by default: it
-            # leaves the keys and values of earlier tokens as they are. This chooses the code of `transformer-new`.
-            env=os.environ | ({"TRANSFORMER_FLAVOR": "experimental"} if self.is_pre_norm else {}),
+            env=os.environ | ({} if flavor is None else {"TRANSFORMER_FLAVOR": flavor}),
         )
         assert result.returncode == 0, result.stderr[-2000:]
         return result.stdout
@@ -89,7 +87,10 @@ class Marian:
         command = ["decode", "-m", "model.npz", "-v", *self.vocabularies, "-i", source, "-b", beam_size]
         settings = ["--normalize", 1, "--n-best", "--word-scores", "--quiet", "--max-length-factor", 3]
         lists: list[list[Hypothesis]] = [[] for _ in sources]
-        for line in self.run(*command, *settings, *options).splitlines():
+        # With pre-norm, the layout `transformer` is translated wrongly by the code that Marian runs by default, which
+        # leaves the keys and values of earlier tokens as they are. This chooses the code of `transformer-new`.
+        flavor = "experimental" if self.is_pre_norm else None
+        for line in self.run(*command, *settings, *options, flavor=flavor).splitlines():
             number, text, numbers, _, score = line.split(" ||| ")
             lists[int(number)].append(Hypothesis(text, _numbers(numbers.split("=")[1]), float(score)))
         return lists

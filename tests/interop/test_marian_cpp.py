@@ -140,7 +140,7 @@ OUR_KINDS: dict[str, dict[str, Any]] = {
 def test_our_models_go_to_marian_and_come_back_with_the_same_log_probabilities(
     kind: str, letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
-    model = tiny_model(vocab_size=len(letter_tokenizer), layer_norm_eps=1e-6, **OUR_KINDS[kind])
+    model = tiny_model(vocab_size=len(letter_tokenizer), **OUR_KINDS[kind])
     to_marian_cpp(model, letter_tokenizer, tmp_path / "marian")
     options = yaml.safe_load(np.load(tmp_path / "marian/model.npz")["special:model.yml"].tobytes().rstrip(b"\0"))
     assert options["type"] == "transformer-new"
@@ -150,6 +150,21 @@ def test_our_models_go_to_marian_and_come_back_with_the_same_log_probabilities(
     source, target = [5, 9, 7, 2], [12, 5, 29, 28, 2]
     expected, actual = (our_log_probabilities(each, source, target) for each in (model, back))
     torch.testing.assert_close(actual[:, : expected.shape[1]], expected, rtol=0, atol=1e-5)
+
+
+def test_the_type_of_the_one_layout_may_stand_in_a_file_of_the_other(
+    letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    """Marian trains so with TRANSFORMER_FLAVOR=experimental."""
+    to_marian_cpp(tiny_model(vocab_size=len(letter_tokenizer)), letter_tokenizer, tmp_path)
+    with np.load(tmp_path / "model.npz") as file:
+        arrays = dict(file)
+    options = yaml.safe_load(arrays.pop("special:model.yml").tobytes().rstrip(b"\0"))
+    expected = from_marian_cpp(tmp_path)
+    save_marian(tmp_path, arrays, options | {"type": "transformer"})
+    actual = from_marian_cpp(tmp_path)
+    torch.testing.assert_close(*(our_log_probabilities(each, [5, 9, 2], [12, 5, 2]) for each in (actual, expected)))
+    assert actual.config.layer_norm_eps == 1e-5
 
 
 def test_the_verb_imports_what_then_translates(command: Command, tmp_path: Path) -> None:
