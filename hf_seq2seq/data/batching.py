@@ -5,7 +5,7 @@ Which of the ways to batch a run takes is chosen in training/batches.py.
 
 from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 from torch.utils.data import IterableDataset, Sampler, get_worker_info
@@ -116,6 +116,22 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
             yield batches[slot].tolist()
 
 
+class StreamPosition(TypedDict):
+    """A place in the batches of a stream, which JSON can hold.
+
+    Attributes:
+        window: The number of the window.
+        batch: The number of its batches that lie before the place.
+        row: The number of rows of the stream's current pass that lie before the window.
+        state: The state of the stream before the window, as the datasets library gives it; None at the start.
+    """
+
+    window: int
+    batch: int
+    row: int
+    state: dict[str, Any] | None
+
+
 class TokenBudgetStream(IterableDataset[list[dict[str, Any]]]):
     """Yields batches, as lists of rows, without end, from a stream that is too long to be sorted as a whole.
 
@@ -125,10 +141,11 @@ class TokenBudgetStream(IterableDataset[list[dict[str, Any]]]):
 
     Each rank reads the whole stream and takes every `num_ranks`-th pair. The ranks make their batches independently,
     so the batches of one step differ in cost as far as they do not fill the budget. The workers of a `DataLoader`
-    share the shards of the stream. A stream made of files is one shard; more workers than shards have nothing to do.
+    share the shards of the stream: a corpus is one, and corpora that are mixed by weights are one together. More
+    workers than shards have nothing to do.
 
     Each iteration begins at the start and yields the same batches again. They depend only on the stream, `seed` and
-    the number of workers.
+    the number of workers. `StreamLoader` (stream_loader.py) goes on where another iteration stopped.
 
     Args:
         stream: Rows with the columns "input_ids" and "labels", as `tokenize_pairs` returns them for a stream.
@@ -166,25 +183,55 @@ class TokenBudgetStream(IterableDataset[list[dict[str, Any]]]):
         self._rank = rank
         self._num_ranks = num_ranks
         self._stream = split_dataset_by_node(stream, rank, num_ranks, strategy="examples")
+        self._row = 0  # number of rows of the current pass that were read
+
+    @property
+    def num_shards(self) -> int:
+        """The most workers that have something to read."""
+        return int(self._stream.num_shards)
 
     def __iter__(self) -> Iterator[list[dict[str, Any]]]:
+        return (batch for batch, _ in self.batches_from(None))
+
+    def batches_from(self, position: StreamPosition | None) -> Iterator[tuple[list[dict[str, Any]], StreamPosition]]:
+        """Yields each batch with the position behind it.
+
+        Args:
+            position: Where to begin: what came with the last batch before, or None for the start. It holds for the
+                same stream, seed and number of workers.
+        """
         worker = get_worker_info()
-        if worker is not None and worker.id >= self._stream.num_shards:
-            return  # the datasets library has warned of it
-        rows = self._rows()
-        for window_number in count():
+        stream = self._stream
+        if worker is not None:
+            if worker.id >= stream.num_shards:
+                return
+            # The datasets library shares the shards too, but cannot go on within those of a worker.
+            stream = stream.shard(worker.num_workers, worker.id, contiguous=False)
+        first = position or StreamPosition(window=0, batch=0, row=0, state=None)
+        num_seen, row, state = first["batch"], first["row"], first["state"]
+        rows = self._rows(stream, row, state)
+        for window_number in count(first["window"]):
             window, source_lengths, target_lengths = self._next_window(rows)
             sampler = TokenBudgetBatchSampler(source_lengths, target_lengths, self.tokens_per_batch, seed=self.seed)
             sampler.set_epoch(window_number)
-            for batch in sampler:
-                yield [window[index] for index in batch]
+            for number, batch in enumerate(sampler, 1):
+                if number > num_seen:
+                    # A window is read again when an iteration goes on within it.
+                    behind = StreamPosition(window=window_number, batch=number, row=row, state=state)
+                    yield [window[index] for index in batch], behind
+            num_seen, row, state = 0, self._row, stream.state_dict()
 
-    def _rows(self) -> Iterator[dict[str, Any]]:
-        """Yields the rows of this rank, again and again."""
+    def _rows(
+        self, stream: "datasets.IterableDataset", first_row: int, state: dict[str, Any] | None
+    ) -> Iterator[dict[str, Any]]:
+        """Yields the rows of this rank and worker, again and again, from a state of their stream on."""
+        stream.load_state_dict(state)
         while True:
-            is_empty = True
-            for number, row in enumerate(self._stream):
+            is_empty = first_row == 0
+            for number, batch in enumerate(stream.iter(batch_size=1), first_row):
+                row = {name: values[0] for name, values in batch.items()}
                 is_empty = False
+                self._row = number + 1
                 length = max(len(row["input_ids"]), len(row["labels"]))
                 if length > self.tokens_per_batch:
                     raise ValueError(
@@ -198,6 +245,8 @@ class TokenBudgetStream(IterableDataset[list[dict[str, Any]]]):
                     f"The stream must hold at least one pair for each of the {self._num_ranks} ranks, but holds none "
                     f"for rank {self._rank}. Add pairs or use fewer ranks."
                 )
+            first_row = 0
+            stream.load_state_dict(None)  # else each pass would begin there
 
     def _next_window(self, rows: Iterator[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[int], list[int]]:
         """Returns the rows of the next window, and the lengths of their sources and of their targets."""

@@ -48,8 +48,8 @@ def filter_pairs(
     The number of pairs that each rule drops is logged if it is not 0. A pair that several rules match counts for the
     first of them: length, ratio, identical sides, duplicates.
 
-    A stream is filtered while it is read. It logs its numbers after 10,000 pairs, 100,000 and so on, and at its end,
-    except if the number of its pairs is a multiple of 199, since its end cannot be noticed then.
+    A stream is filtered while it is read. In its first pass it logs its numbers after 10,000 pairs, 100,000 and so on,
+    and at its end, except if the number of its pairs is a multiple of 199, since its end cannot be noticed then.
 
     Args:
         dataset: Pairs in the text columns "source" and "target", as `load_parallel` returns them.
@@ -177,12 +177,17 @@ class Tally:
         report: A function that logs the counts: first of the pairs that are kept unchanged, then of each reason. It is
             called only if a pair was dropped or changed.
         nothing_left: The message of the error if no pair is kept unchanged; None if that is not an error.
+
+    A stream is counted in each pass, and reported in the first alone. A pass that begins within the stream, where a
+    run goes on, is not reported, since its counts are not those of the whole.
     """
 
     num_reasons: int
     report: Callable[[Counts], None]
     nothing_left: str | None = None
     counts: Counts = field(init=False)
+    _is_whole: bool = field(init=False, default=True)  # whether the pass has been counted from its start
+    _is_told: bool = field(init=False, default=False)  # whether a pass has been reported
 
     def __post_init__(self) -> None:
         self.counts = np.zeros(self.num_reasons + 1, dtype=np.int64)
@@ -208,13 +213,18 @@ class Tally:
 
     def add_of_stream(self, verdicts: NDArray[np.int64], indices: Sequence[int]) -> None:
         """Counts the verdicts on the next batch of a stream, given its pairs' indices, and reports now and then."""
-        if indices[0] == 0:  # the stream is read from its start, perhaps not for the first time
-            self.__post_init__()
         before = int(self.counts.sum())
+        if indices[0] == 0:  # the stream is read from its start, perhaps not for the first time
+            self.counts, self._is_whole, before = np.zeros_like(self.counts), True, 0
+        elif not before:
+            self._is_whole = False
         self.add(verdicts)
         after = before + len(verdicts)
+        if not self._is_whole or self._is_told:
+            return
         if len(verdicts) < STREAM_BATCH_SIZE:
             self.finish()
+            self._is_told = True
         elif after >= FIRST_REPORT and len(str(after)) > len(str(before)):  # a power of ten lies between
             self.report_so_far()
 

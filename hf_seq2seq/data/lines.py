@@ -13,8 +13,9 @@ import logging
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -52,8 +53,8 @@ def read_lines(path_or_stream: PathLike | BinaryIO) -> Iterator[str]:
     """Yields the lines of a UTF-8 text file or binary stream, plain or gzipped, one at a time.
 
     Only LF and CRLF end a line; U+2028, U+0085, VT and FF do not. A byte-order mark at the start is skipped. Two
-    repairs are made, and logged after the last line: a carriage return inside a line becomes a space, and NUL
-    characters are removed.
+    repairs are made, and logged after the last line, once for a file: a carriage return inside a line becomes a space,
+    and NUL characters are removed.
 
     Args:
         path_or_stream: A file that is not empty, or an open binary stream such as `sys.stdin.buffer`, which may be
@@ -68,11 +69,11 @@ def read_lines(path_or_stream: PathLike | BinaryIO) -> Iterator[str]:
         stream: Any = path_or_stream
         if not hasattr(stream, "peek"):
             stream = io.BufferedReader(stream)
-        yield from _decode_lines(stream, str(getattr(path_or_stream, "name", "input")))
+        yield from _decode_lines(stream, str(getattr(path_or_stream, "name", "input")), logger.warning)
         return
     path = check_file(path_or_stream)
     with path.open("rb") as stream:
-        lines = _decode_lines(stream, str(path))
+        lines = _decode_lines(stream, str(path), partial(_warn_once, path.stat().st_mtime_ns))
         first = next(lines, None)
         if first is None:
             raise ValueError(f"`{path}` must hold at least one line, but is empty. Check how it was made or copied.")
@@ -104,7 +105,13 @@ def check_file(path: PathLike) -> Path:
     return path
 
 
-def _decode_lines(stream: Any, name: str) -> Iterator[str]:
+@cache
+def _warn_once(changed_at: int, message: str, *values: Any) -> None:
+    """Logs what was found in a file that was changed at a time, once, however often the file is read."""
+    logger.warning(message, *values)
+
+
+def _decode_lines(stream: Any, name: str, warn: Callable[..., None]) -> Iterator[str]:
     num_returns = first_return = num_nuls = first_nul = 0
     for number, raw in enumerate(_raw_lines(stream, name), 1):
         try:
@@ -128,12 +135,12 @@ def _decode_lines(stream: Any, name: str) -> Iterator[str]:
             line = line.replace("\0", "")
         yield line
     if num_returns:
-        logger.warning(
+        warn(
             "%s: %d carriage return(s) inside lines became spaces, the first in line %d.",
             *(name, num_returns, first_return),
         )
     if num_nuls:
-        logger.warning("%s: %d NUL character(s) removed, the first in line %d.", name, num_nuls, first_nul)
+        warn("%s: %d NUL character(s) removed, the first in line %d.", name, num_nuls, first_nul)
 
 
 def _raw_lines(stream: Any, name: str) -> Iterator[bytes]:

@@ -3,17 +3,20 @@
 - The same pairs: a digest of their ids is in the run's folder, and is compared (`check_same_pairs`).
 - The next batch: the trainer skips the batches of the epoch that the checkpoint has seen. The order of the batches
   follows from the number of the epoch, which their sampler must be told (`EpochSetter`).
-- A stream is not compared, and begins again from its start, since reading past what was seen would take as long as
-  training on it: the settings turn `ignore_data_skip` on with `streaming`.
+- A stream is not compared. Each process saves how far it read in each checkpoint (`save_stream_position`), and goes on
+  there. So that the trainer does not skip batches too, the settings turn `ignore_data_skip` on with `streaming`.
 """
 
+import json
+import logging
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from transformers import TrainerCallback, TrainerControl, TrainerState
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from hf_seq2seq.atomic_writing import PathLike
 from hf_seq2seq.data.lines import content_digest
 
 from .arguments import FILE_FIELDS
@@ -24,8 +27,13 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from torch.utils.data import DataLoader
 
+    from hf_seq2seq.data.stream_loader import StreamLoader
+
 
 DATA_FILE = "training_data.json"
+_POSITION_FILE = "stream_position_{}.json"  # of each process
+
+logger = logging.getLogger(__name__)
 
 
 def has_same_files(folder: RunFolder, settings: dict[str, Any]) -> bool:
@@ -55,6 +63,27 @@ def check_same_pairs(folder: RunFolder, settings: dict[str, Any], datasets: "dic
                 "to go on with that run, or give another `output_dir` to begin a new one."
             )
     folder.write(DATA_FILE, {"files": _states_of_files(settings), **now})
+
+
+def save_stream_position(checkpoint: PathLike, args: TrainingArguments, loader: "StreamLoader") -> None:
+    """Saves how far this process read its part of a stream."""
+    content = json.dumps({"num_ranks": args.world_size, "position": loader.position})
+    (Path(checkpoint) / _POSITION_FILE.format(args.process_index)).write_text(content, encoding="utf-8")
+
+
+def load_stream_position(checkpoint: PathLike, args: TrainingArguments, loader: "StreamLoader") -> None:
+    """Sets a loader to where this process had read its part of a stream; warns where that is not known."""
+    file = Path(checkpoint) / _POSITION_FILE.format(args.process_index)
+    saved = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    num_workers = len(loader.position["workers"])
+    if saved.get("num_ranks") == args.world_size and len(saved["position"]["workers"]) == num_workers:
+        loader.position = saved["position"]
+        return
+    logger.warning(
+        "The stream begins again from its start, since %s does not tell how far %d process(es) with %d worker(s) each "
+        "have read it. The weights will differ from those of a run without a break.",
+        *(checkpoint, args.world_size, num_workers),
+    )
 
 
 class EpochSetter(TrainerCallback):

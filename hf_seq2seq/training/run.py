@@ -36,7 +36,7 @@ def run_training(
     """Trains a model and saves it with its tokenizer in `output_dir`, or goes on with the run that is there.
 
     Killed at any moment and called again with the same arguments, it ends with the same weights, bit for bit, as a
-    run without a break: on a CPU, with the same number of processes and threads, and without streaming, BPE-dropout,
+    run without a break: on a CPU, with the same number of processes and threads, and without BPE-dropout,
     `group_by_length` or persistent workers of the data loader.
 
     Args:

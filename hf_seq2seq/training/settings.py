@@ -69,8 +69,7 @@ def resolve_settings(
 
     - With `model_name_or_path`, the learning rate is that of fine-tuning.
     - With validation pairs, they are evaluated after every `eval_steps` updates.
-    - With `streaming`, a run that goes on begins the stream again, since to read past what it has seen would take as
-      long as training on it.
+    - With `streaming`, the trainer skips no batches in a run that goes on: the stream itself goes on where it was.
 
     Args:
         model_args: What is trained.
@@ -214,4 +213,5 @@ def changeable_settings(before: dict[str, Any], now: dict[str, Any]) -> set[str]
         defaults = [default_tokens_per_batch(tokens, settings.get("world_size", 1)) for settings in (before, now)]
         if [before.get("tokens_per_batch"), now["tokens_per_batch"]] == defaults:
             derived.add("tokens_per_batch")
-    return {*SETTINGS_WITHOUT_INFLUENCE, *derived}
+    influential = {"dataloader_num_workers"} if now.get("streaming") else set()  # each worker makes its own batches
+    return {*SETTINGS_WITHOUT_INFLUENCE, *derived} - influential

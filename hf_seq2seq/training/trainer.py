@@ -22,6 +22,7 @@ from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, seed_wo
 from hf_seq2seq.data.batching import TokenBudgetBatchSampler, TokenBudgetStream
 from hf_seq2seq.data.collator import Seq2SeqCollator
 from hf_seq2seq.data.lengths import side_lengths
+from hf_seq2seq.data.stream_loader import StreamLoader
 from hf_seq2seq.evaluation import decode
 from hf_seq2seq.loading import name_of_weight_without_number
 from hf_seq2seq.output_limits import EXTRA_TOKENS, OutputLimits, longest_output
@@ -34,7 +35,7 @@ from .checkpoints import checkpoint_folder, load_state, writing_checkpoint
 from .generation_config import complete_generation_config
 from .progress import TokensProgressCallback
 from .publishing import PublishingTrainer
-from .resumed_data import EpochSetter
+from .resumed_data import EpochSetter, load_stream_position, save_stream_position
 from .schedule import paper_schedule, warn_of_unreached_peak
 
 
@@ -108,6 +109,7 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
         self._limits_by_source = False
         self.train_seconds: float | None = None
         self._paper_scheduler: LRScheduler | None = None
+        self._stream_loader: StreamLoader | None = None
 
     @property
     def last_loss(self) -> float | None:
@@ -224,9 +226,19 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
 
     def _load_stream(self, stream: TokenBudgetStream) -> DataLoader[Any]:
         """Returns the batches of a stream, which gives each process its own part, without accelerate's help."""
-        if self.args.dataloader_num_workers:
-            logger.warning("`dataloader_num_workers` is not used with a stream, which cannot be read in parts.")
-        return DataLoader(stream, batch_size=None, collate_fn=self.data_collator)
+        num_workers = min(self.args.dataloader_num_workers, stream.num_shards)
+        if num_workers < self.args.dataloader_num_workers:
+            logger.warning(
+                "`dataloader_num_workers` is %d, but the stream has only %d shard(s), its corpora, to read: more "
+                "workers would have nothing to do.",
+                *(self.args.dataloader_num_workers, stream.num_shards),
+            )
+            num_workers = 0 if num_workers == 1 else num_workers
+        options = self._loader_options() | {"num_workers": num_workers}
+        if not num_workers:
+            options |= {"prefetch_factor": None, "persistent_workers": False, "multiprocessing_context": None}
+        self._stream_loader = StreamLoader(stream, **options)
+        return self._stream_loader
 
     def _loader_options(self) -> dict[str, Any]:
         args = self.args
@@ -465,8 +477,15 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
 
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)
+        if self._stream_loader is not None:
+            save_stream_position(output_dir, self.args, self._stream_loader)
         # The first process writes trainer_state.json next, which marks the checkpoint as whole.
         self.accelerator.wait_for_everyone()
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        super()._load_rng_state(checkpoint)
+        if self._stream_loader is not None and checkpoint is not None:
+            load_stream_position(checkpoint, self.args, self._stream_loader)
 
 
 def _row_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

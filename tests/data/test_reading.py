@@ -549,10 +549,9 @@ def test_a_stream_gives_the_same_pairs_in_each_pass_from_every_kind_of_input(
         assert isinstance(stream, datasets.IterableDataset)
         assert caplog.messages == []
         for _ in range(2):
-            caplog.clear()
-            assert pairs_of(stream) == [("a", "b"), ("d", '"e')] == pairs_of(pickle.loads(pickle.dumps(stream)))
-            told = f"{name}: dropped 1 of 3 pairs, since a side is blank (1 sources, 0 targets)."
-            assert caplog.messages == [told, told]
+            assert pairs_of(stream) == [("a", "b"), ("d", '"e')]
+            assert caplog.messages == [f"{name}: dropped 1 of 3 pairs, since a side is blank (1 sources, 0 targets)."]
+        assert pairs_of(pickle.loads(pickle.dumps(stream))) == pairs_of(stream)
         assert pairs_of(load_parallel(**arguments)) == pairs_of(stream)
 
 

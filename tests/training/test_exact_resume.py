@@ -20,7 +20,7 @@ from reference.tiny_runs import Settings, command_line, tiny_settings
 from safetensors.torch import load_file
 from training.killed_run import POINTS
 
-from hf_seq2seq.training.command_line import parse_arguments
+from hf_seq2seq.training.command_line import parse_arguments, to_options
 from hf_seq2seq.training.run import run_training
 
 
@@ -109,6 +109,32 @@ def test_a_run_of_random_batches_goes_on_with_the_same_ones(settings: Settings, 
         out = tmp_path / f"stopped-{last}"
         stop_after(last, by_pairs, out)
         assert_same(run(by_pairs, out), straight)
+
+
+@pytest.mark.parametrize("options", [{"corpus_weights": [1, 2]}, {"dataloader_num_workers": 2}], ids=str)
+def test_a_streamed_run_goes_on_with_the_batches_that_would_have_come(
+    options: Settings, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By weight, and with two workers that read a corpus each."""
+    streamed = settings | options | {"streaming": True}
+    for side in ("source", "target"):
+        lines = Path(settings[f"train_{side}"]).read_text(encoding="utf-8").splitlines(keepends=True)
+        (tmp_path / f"more.{side}").write_text("".join(lines[:7]), encoding="utf-8")
+        streamed[f"train_{side}"] = [settings[f"train_{side}"], tmp_path / f"more.{side}"]
+    monkeypatch.setitem(globals(), "command_line", to_options)  # which takes lists
+    straight = run(streamed, tmp_path / "straight")
+    stop_after(4, streamed, tmp_path / "out")
+    assert (tmp_path / "out/checkpoint-4/stream_position_0.json").exists()
+    assert_same(run(streamed, tmp_path / "out"), straight)
+
+
+@pytest.mark.slow
+def test_a_streamed_run_that_is_killed_ends_with_the_same_weights(settings: Settings, tmp_path: Path) -> None:
+    streamed = settings | {"streaming": True}
+    process = start(streamed, tmp_path / "out", "in the third epoch")
+    process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL
+    assert_same(run(streamed, tmp_path / "out"), run(streamed, tmp_path / "straight"))
 
 
 def stop_after(update: int, settings: Settings, output_dir: Path) -> None:
