@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -200,6 +201,8 @@ def _fact(value: Any) -> Any:
     """Returns the value of an option as JSON has it: a checksum for a file or for the folder of a model."""
     from hf_seq2seq.data.lines import content_digest
 
+    if isinstance(value, Enum):
+        return value.value
     if isinstance(value, list | tuple):
         return [_fact(one) for one in value]
     if isinstance(value, Path) and value.is_file():

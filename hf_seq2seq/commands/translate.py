@@ -67,7 +67,11 @@ def translate(
     model: ModelArgument,
     input_file: Annotated[
         Path | None,
-        typer.Option("--input", help="The lines to translate, plain or gzipped. By default standard input."),
+        typer.Option(
+            "--input",
+            help="What to translate, plain or gzipped: lines, a table with --source-column, or a .tmx file. By "
+            "default lines of standard input.",
+        ),
     ] = None,
     output_file: Annotated[
         Path | None, typer.Option("--output", help="Where to write; gzipped if named .gz. By default standard output.")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,27 @@ def test_a_line_that_cannot_be_read_keeps_the_translations_before_it(
     kept = tmp_path / "new.de.unfinished"
     assert len(kept.read_text(encoding="utf-8").splitlines()) == 23
     assert caplog.messages == [f"`{kept}` holds the translations of 23 lines. The same command goes on after them."]
+
+
+def test_a_job_on_a_disk_that_becomes_full_goes_on_when_there_is_room(
+    model_folder: Path,
+    source: Path,
+    tmp_path: Path,
+    command: Command,
+    little_room: Callable[[int], AbstractContextManager[None]],
+) -> None:
+    arguments = ("translate", model_folder, "--input", source, *OPTIONS, "--format", "jsonl", "--scores", "--output")
+    undisturbed, output = tmp_path / "whole.jsonl", tmp_path / "new.jsonl"
+    assert command(*arguments, undisturbed)[0] == 0
+    with little_room(6000):
+        status, _, err = command(*arguments, output)
+    assert status == 1
+    assert f"No space is left for `{output}.unfinished`. The lines before are kept; free some space." in err
+    kept = (tmp_path / "new.jsonl.unfinished").read_text(encoding="utf-8")
+    assert 3000 < len(kept.encode()) <= 6000
+    assert undisturbed.read_text(encoding="utf-8").startswith(kept)
+    assert command(*arguments, output)[0] == 0
+    assert output.read_bytes() == undisturbed.read_bytes()
 
 
 def test_two_commands_do_not_write_one_file(
