@@ -65,7 +65,8 @@ def serve(*arguments: object) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
 
 def children(process: "subprocess.Popen[str]") -> list[int]:
     """The worker processes of a server; the one without a model tracks what they share."""
-    found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    threads = Path(f"/proc/{process.pid}/task").glob("*/children")  # each may have started some
+    found = [pid for thread in threads for pid in thread.read_text().split()]
     return [int(pid) for pid in found if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
