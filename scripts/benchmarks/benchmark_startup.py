@@ -7,8 +7,8 @@ Each entry runs in a process of its own, user and system time together. The entr
 machine does weighs on all of them alike; the least of all rounds is the cost, and the median tells how steady it was.
 
 With a model it measures in place of that how long `hf-seq2seq translate` takes from the start of its process to its
-first line, and the same with MarianMT, which has the same weights, in a few lines of plain transformers. A second table
-tells where the time goes: CPU seconds of each stage, in one process.
+first line, and the same with MarianMT, which has the same weights, in a few lines of plain transformers. A second
+table tells where the time goes: CPU seconds of each stage, in one process.
 """
 
 import argparse
