@@ -60,7 +60,7 @@ def in_our_style(draw: "Callable[Arguments, Figure]") -> "Callable[Arguments, Fi
 
 def _our_style() -> Any:
     try:
-        from matplotlib import style
+        from matplotlib import figure, style  # noqa: F401  # `new_figure` needs the first
     except ImportError as error:
         raise ImportError(
             "Pictures need the library matplotlib, which is not installed: pip install 'hf-seq2seq[inspect]'"

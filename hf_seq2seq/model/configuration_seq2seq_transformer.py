@@ -80,9 +80,9 @@ class Seq2SeqTransformerConfig(PreTrainedConfig):
         scale_embedding: Whether embeddings are multiplied by sqrt(d_model) (section 3.4).
         share_encoder_decoder_embeddings: Whether source and target tokens share one table (section 3.4).
         tie_word_embeddings: Whether the output projection is the target tokens' table (section 3.4).
-        init_std: Standard deviation of the normal distribution that all weight matrices are first drawn from (0.02 in
-            BART and Marian). `None` means Xavier-uniform projections, and embeddings of deviation d_model^-0.5. The
-            paper names none. Loaded weights are not touched.
+        init_std: Standard deviation of the normal distribution that projections are first drawn from (0.02 in BART and
+            Marian). `None` means sqrt(2 / (5 d_model)), SmallInit (Nguyen and Salazar 2019, arXiv 1910.05895). The
+            paper names none. Embeddings have d_model^-0.5. Loaded weights are not touched.
         use_cache: Whether decoding keeps the keys and values of earlier steps.
         pad_token_id: Id that fills short rows up.
         bos_token_id: Id of the start token.

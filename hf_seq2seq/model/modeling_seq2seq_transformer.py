@@ -337,20 +337,16 @@ class Seq2SeqTransformerPreTrainedModel(Seq2SeqTransformerPublishing):
         super().__init__(config)
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Draws from N(0, init_std^2), or Xavier-uniform projections and embeddings N(0, 1 / D).
+        """Draws projections from N(0, init_std^2), by default SmallInit (Nguyen and Salazar 2019).
 
-        The latter times sqrt(D) have variance 1.
+        Embeddings are drawn from N(0, 1 / D), so that times sqrt(D) they have variance 1.
         """
-        std = self.config.init_std
         if isinstance(module, nn.Linear):
-            if std is None:
-                init.xavier_uniform_(module.weight)
-            else:
-                init.normal_(module.weight, std=std)
+            init.normal_(module.weight, std=self.config.init_std or math.sqrt(2 / (5 * self.config.d_model)))
             if module.bias is not None:
                 init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
-            init.normal_(module.weight, std=self.config.d_model**-0.5 if std is None else std)
+            init.normal_(module.weight, std=self.config.d_model**-0.5)
         elif isinstance(module, nn.LayerNorm):
             init.ones_(module.weight)
             init.zeros_(module.bias)

@@ -367,7 +367,7 @@ def test_every_norm_has_the_epsilon_of_the_config() -> None:
     assert {norm.eps for norm in norms} == {0.25}
 
 
-@pytest.mark.parametrize(("init_std", "linear", "embedding"), [(None, 0.125, 0.125), (0.03, 0.03, 0.03)])
+@pytest.mark.parametrize(("init_std", "linear", "embedding"), [(None, 0.0790569, 0.125), (0.03, 0.03, 0.125)])
 @pytest.mark.parametrize("meta", [False, True])
 def test_first_weights_have_the_deviation_that_is_asked_for(
     init_std: float | None, linear: float, embedding: float, meta: bool
