@@ -122,6 +122,15 @@ def translate(
     prefix: Annotated[
         str | None, typer.Option(help="What each translation begins with, such as a language tag.")
     ] = None,
+    terms: Annotated[
+        Path | None,
+        typer.Option(
+            help="A glossary: on each line a term, a tab, and the translation that it must have where a line has it."
+        ),
+    ] = None,
+    bad_words: Annotated[
+        Path | None, typer.Option(help="A file of words and phrases, one a line, that no translation has in it.")
+    ] = None,
     split_language: Annotated[
         str | None,
         typer.Option(
@@ -205,6 +214,7 @@ def translate(
     from hf_seq2seq.inference import Translator
     from hf_seq2seq.inference.documents import read_segments
     from hf_seq2seq.inference.processes import Processes
+    from hf_seq2seq.inference.terms import read_terms, read_words
     from hf_seq2seq.inference.windows import in_windows
 
     columns = {"source_column": source_column, "target_column": target_column}
@@ -228,6 +238,8 @@ def translate(
         beam_size=beam_size,
         length_penalty=length_penalty,
         gnmt_penalty=gnmt_penalty,
+        terms=None if terms is None else read_terms(terms),
+        bad_words=None if bad_words is None else read_words(bad_words),
         diversity_rate=diversity_rate,
         mbr=mbr,
         mbr_utility=None if mbr_utility is None else mbr_utility.value,

@@ -4,6 +4,7 @@ In: a model, its tokenizer and lines of text. Out: hypotheses, with scores and a
 Imports `model/` and the files above the rooms.
 """
 
+from .constrained_search import ConstrainedSearch, Phrase, RequiredPhrases
 from .diversity import SiblingPenalty
 from .ensemble import Ensemble
 from .hypothesis import Hypothesis
@@ -12,4 +13,14 @@ from .settings import SearchOptions
 from .translator import Translator
 
 
-__all__ = ["Ensemble", "Hypothesis", "SearchOptions", "SiblingPenalty", "Translator", "expected_utilities"]
+__all__ = [
+    "ConstrainedSearch",
+    "Ensemble",
+    "Hypothesis",
+    "Phrase",
+    "RequiredPhrases",
+    "SearchOptions",
+    "SiblingPenalty",
+    "Translator",
+    "expected_utilities",
+]

@@ -41,7 +41,8 @@ class CTranslate2Search:
     """
 
     name = "ctranslate2"
-    lacks: Sequence[str] = ("gnmt_penalty", "diversity_rate", "seed")  # settings that the backend does not have
+    # Settings that the backend does not have.
+    lacks: Sequence[str] = ("gnmt_penalty", "diversity_rate", "terms", "bad_words", "seed")
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 def encode(
     segments: Sequence[Segment], tokenizer: Any, settings: DecodingSettings, *, vocab_size: int, num_positions: float
 ) -> list[Segment]:
-    """Returns segments with the token ids of their sources and prefixes.
+    """Returns segments with the token ids of their sources and prefixes, and what their terms must become.
 
     A source that is too long is treated as `settings.over_long` says. Warnings tell of it, of a source longer than the
     length that the model was trained on, and of what the model does not know.
@@ -35,12 +35,14 @@ def encode(
         num_positions: The most tokens that the model has positions for.
 
     Raises:
-        ValueError: If a token is not in the vocabulary, or a prefix is longer than the longest output of its source.
+        ValueError: If a token is not in the vocabulary, or a prefix or the terms' translations are longer than the
+            longest output of its source.
     """
     encoded = _encode_texts(segments, tokenizer)
     encoded = _fit_length(encoded, tokenizer, settings, num_positions)
     _check_vocabulary(encoded, tokenizer, vocab_size)
     encoded = _encode_prefixes(encoded, tokenizer, settings)
+    encoded = _require_terms(encoded, settings, num_positions)
     _tell_unknown(encoded, tokenizer)
     return encoded
 
@@ -97,6 +99,23 @@ def _encode_prefixes(segments: Sequence[Segment], tokenizer: Any, settings: Deco
                 f"{segment.line} has {len(segment.prefix_ids)} tokens."
             )
     return encoded
+
+
+def _require_terms(segments: Sequence[Segment], settings: DecodingSettings, num_positions: float) -> list[Segment]:
+    """Returns segments with what the terms in them must become."""
+    if settings.terms is None:
+        return list(segments)
+    found = [replace(segment, required=settings.terms.find(segment.text)) for segment in segments]
+    for segment in found:
+        num_prefix = len(segment.prefix_ids)
+        longest = settings.longest_output(len(segment.ids), num_prefix, num_positions) - num_prefix
+        num_tokens = sum(len(phrase.ids) for phrase in segment.required)
+        if segment.ids and num_tokens > longest:
+            raise ValueError(
+                f"`terms` must have translations that fit in the longest output of a text ({longest} tokens), but "
+                f"those of line {segment.line} have {num_tokens} tokens. Take a larger `max_new_tokens`."
+            )
+    return found
 
 
 def _check_vocabulary(segments: Sequence[Segment], tokenizer: Any, vocab_size: int) -> None:

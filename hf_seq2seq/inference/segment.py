@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from .constrained_search import Phrase
 from .hypothesis import Hypothesis
 
 
@@ -44,6 +45,7 @@ class Segment:
         prefix: What its translation begins with, if that is given.
         ids: Token ids of the source, the end token included; none if the text is blank.
         prefix_ids: Token ids of the prefix, without an end token.
+        required: What its translation must have in it.
         outputs: What the search wrote, the best first.
         hypotheses: The same as texts, with all that is told of them.
         origin: What the document that the line is from keeps of it, such as the other cells of its row.
@@ -55,6 +57,7 @@ class Segment:
     prefix: str | None = None
     ids: Ids = field(default_factory=list)
     prefix_ids: Ids = field(default_factory=list)
+    required: Sequence[Phrase] = ()
     outputs: Sequence[Output] = ()
     hypotheses: Sequence[Hypothesis] = ()
     origin: Any = None

@@ -5,15 +5,20 @@ in search_defaults.py, and what a new model's says in `generation_defaults` of m
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, Literal, Self, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, get_args
 
 from transformers import GenerationConfig
 
 from hf_seq2seq.model.generation_seq2seq_transformer import GnmtPenalty
 from hf_seq2seq.output_limits import banned_ids, longest_output
 from hf_seq2seq.search_defaults import default_search
+
+
+if TYPE_CHECKING:
+    from .terms import BannedWords, Glossary
 
 
 OverLong = Literal["cut", "split", "skip"]
@@ -54,6 +59,9 @@ class SearchOptions(TypedDict, total=False):
             "chrf".
         mbr_candidates: Number of hypotheses of the search, or of samples, that `mbr` chooses from. By default
             `beam_size`, or 32 samples.
+        terms: The translation that each of some terms must have where it appears in a text (see `Glossary`). A wider
+            beam, such as 10, gives better outputs.
+        bad_words: Words and phrases that no output has in it, after its prefix (see `BannedWords`).
         min_new_tokens: The fewest tokens of an output after its prefix, without the end token. By default 0.
         max_new_tokens: The most tokens of an output after its prefix, the end token included. By default an output
             with its prefix has at most 50 tokens more than its source, or what `min_new_tokens` asks for.
@@ -84,6 +92,8 @@ class SearchOptions(TypedDict, total=False):
     mbr: bool | None
     mbr_utility: Utility | None
     mbr_candidates: int | None
+    terms: Mapping[str, str] | None
+    bad_words: Sequence[str] | None
     min_new_tokens: int | None
     max_new_tokens: int | None
     do_sample: bool | None
@@ -114,6 +124,8 @@ class DecodingSettings:
         mbr: Whether to choose by minimum Bayes risk.
         mbr_utility: What a translation is worth where another is right.
         mbr_candidates: Number of translations that it is chosen from.
+        terms: The translations of terms.
+        bad_words: What no output has in it.
         min_new_tokens: The fewest tokens after the prefix.
         max_new_tokens: The most tokens after the prefix.
         seed: What random numbers depend on.
@@ -141,6 +153,8 @@ class DecodingSettings:
     mbr: bool = False
     mbr_utility: Utility = "chrf"
     mbr_candidates: int = 1
+    terms: "Glossary | None" = None
+    bad_words: "BannedWords | None" = None
     min_new_tokens: int | None = None
     max_new_tokens: int | None = None
     seed: int | None = None
@@ -270,6 +284,8 @@ class DecodingSettings:
 
     def _check_choice(self) -> None:
         """Raises ValueError if the settings of a choice among hypotheses contradict others."""
+        if self.terms is not None and self.do_sample:
+            raise ValueError(f"`terms` must be left out with `do_sample`, but are {self.terms} instead.")
         if self.diversity_rate is not None and self.do_sample:
             raise ValueError(
                 f"`diversity_rate` must be left out with `do_sample`, but is {self.diversity_rate} instead: samples "

@@ -13,6 +13,7 @@ from hf_seq2seq.model.generation_seq2seq_transformer import fill_special_tokens
 from hf_seq2seq.model.private_copy import private_copy
 from hf_seq2seq.output_limits import OutputLimits, end_ids, up_to_end
 
+from .constrained_search import ConstrainedSearch, RequiredPhrases
 from .diversity import SiblingPenalty
 from .fast_search import FastSearch
 from .padding import pad_rows
@@ -31,7 +32,7 @@ class TorchSearch:
     """
 
     name = "torch"
-    lacks: Sequence[str] = ()  # settings that the backend does not have
+    lacks: Sequence[str] = ()
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model: Any = model.eval()
@@ -91,6 +92,12 @@ class TorchSearch:
         padding = start_ids.shape[1] - start_mask.sum(dim=1).cpu()  # before the start token
         last_columns = limits + padding  # of an output that is as long as may be; the start token is in column 0
         arguments = generate_arguments(settings, self.generation_config)
+        if any(segment.required for segment in segments):
+            continuing_ids = settings.terms.continuing_ids if settings.terms is not None else ()
+            arguments["custom_generate"] = ConstrainedSearch(
+                [RequiredPhrases(segment.required, continuing_ids) for segment in segments],
+                (last_columns + 1 - start_ids.shape[1]).tolist(),
+            )
         arguments["logits_processor"] = self._processors(
             segments, settings, start_ids.shape[1], int(last_columns.max())
         )
@@ -166,7 +173,7 @@ class TorchSearch:
             start: Number of columns before the first new token.
             last_column: The last column that any output may have.
         """
-        processors: list[LogitsProcessor] = []
+        processors: list[LogitsProcessor] = [] if settings.bad_words is None else [settings.bad_words]
         if settings.seed is not None:
             num_steps = last_column + 1 - start
             processors.append(SeededSampling(settings, segments, start=start, num_steps=num_steps))

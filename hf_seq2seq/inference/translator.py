@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain, repeat
 from typing import Any, Literal, Self, Unpack, overload
 
@@ -19,6 +20,7 @@ from .ranking import rank
 from .segment import Output, Segment, number_lines
 from .sentences import join_lines, split_lines, split_sentences
 from .settings import DecodingSettings, SearchOptions, check_number
+from .terms import BannedWords, Glossary, token_texts
 from .torch_search import TorchSearch
 from .windows import in_batches, in_windows
 
@@ -280,8 +282,13 @@ class Translator:
             ValueError: If an option is out of range, or some contradict each other.
             ImportError: If a library that an option needs is not installed.
         """
+        given: Any = dict(options)
+        if terms := given.pop("terms", None):
+            given["terms"] = Glossary(terms, self.tokenizer, self._token_texts)
+        if bad_words := given.pop("bad_words", None):
+            given["bad_words"] = BannedWords(bad_words, self._token_texts)
         settings = DecodingSettings.resolve(
-            options,
+            given,
             self._searcher.generation_config,
             unknown_id=unknown_id(self.tokenizer, "target"),
             scores=scores,
@@ -297,6 +304,10 @@ class Translator:
         if settings.split_language is not None:
             split_sentences("", settings.split_language)  # fails where the library for it is missing
         return settings
+
+    @cached_property
+    def _token_texts(self) -> dict[int, bytes]:
+        return token_texts(self.tokenizer)
 
     def translate_lines(self, lines: Sequence[Segment], settings: DecodingSettings) -> list[Segment]:
         """Returns lines with their hypotheses. Each step on the way is a function from segments to segments.
@@ -320,7 +331,16 @@ class Translator:
         with_ids = [segment for segment in segments if segment.ids]
         # Many samples or beams of a text would need the memory of many texts.
         batch_tokens = self.batch_tokens * _USUAL_ROWS // max(_USUAL_ROWS, settings.num_hypotheses, settings.beam_size)
-        for batch in in_batches(with_ids, lambda segment: len(segment.ids), batch_tokens):
+        batches = [  # the search for terms is slower
+            batch
+            for has_terms in (False, True)
+            for batch in in_batches(
+                (segment for segment in with_ids if bool(segment.required) is has_terms),
+                lambda segment: len(segment.ids),
+                batch_tokens,
+            )
+        ]
+        for batch in batches:
             found = self._search(batch, settings)
             if settings.needs_log_probs or settings.attention:
                 found = self._score(found, settings)

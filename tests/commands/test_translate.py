@@ -27,6 +27,7 @@ Command = Callable[..., tuple[int, str, str]]
 
 SAMPLING = ("temperature", "top_k", "top_p", "seed")
 CHOICE = ("diversity_rate", "mbr_utility", "mbr_candidates")
+WORDS = ("terms", "bad_words")
 LENGTHS = ("min_new_tokens", "max_new_tokens")
 LINES = ["äöü", "", "ü文", "  ", "中文字中文字", "ß"]
 
@@ -122,7 +123,11 @@ def test_a_named_pipe_is_read_once_and_whole(
 
 
 def test_options_reach_the_translator(
-    model_folder: Path, command: Command, type_in: Callable[[bytes], None], monkeypatch: pytest.MonkeyPatch
+    model_folder: Path,
+    command: Command,
+    type_in: Callable[[bytes], None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     given: dict[str, Any] = {}
     settings = Translator.settings
@@ -141,7 +146,7 @@ def test_options_reach_the_translator(
     type_in(b"")
     assert command("translate", model_folder, "--device", "cpu")[0] == 0
     left_out = dict.fromkeys(
-        ("beam_size", "length_penalty", "gnmt_penalty", "split_language", *SAMPLING, *LENGTHS, *CHOICE)
+        ("beam_size", "length_penalty", "gnmt_penalty", "split_language", *SAMPLING, *LENGTHS, *CHOICE, *WORDS)
     )
     plain = {"scores": False, "attention": False, "n_best": 1, **left_out, "do_sample": False, "mbr": False}
     plain |= {"max_source_tokens": 1024, "over_long": "cut"}
@@ -153,7 +158,10 @@ def test_options_reach_the_translator(
         "--top-k 3 --top-p 0.9 --seed 4 --min-new-tokens 5 --max-new-tokens 6 --diversity-rate 0.3 --mbr "
         "--mbr-utility bleu --mbr-candidates 7"
     )
-    command("translate", model_folder, "--device", "cpu", *options.split(), "--scores", "--alignments")
+    (tmp_path / "terms.tsv").write_text("ä\tü\n\nß\t文字\n", encoding="utf-8")
+    (tmp_path / "bad_words.txt").write_text("ö\n\näü\n", encoding="utf-8")
+    words = ("--terms", tmp_path / "terms.tsv", "--bad-words", tmp_path / "bad_words.txt")
+    command("translate", model_folder, "--device", "cpu", *options.split(), *words, "--scores", "--alignments")
     assert given == {
         "beam_size": 3,
         "batch_tokens": 7,
@@ -168,6 +176,7 @@ def test_options_reach_the_translator(
         "do_sample": True,
         **dict(zip(SAMPLING, (0.5, 3, 0.9, 4), strict=True)),
         **dict(zip(LENGTHS, (5, 6), strict=True)),
+        **dict(zip(WORDS, ({"ä": "ü", "ß": "文字"}, ["ö", "äü"]), strict=True)),
         "mbr": True,
         **dict(zip(CHOICE, (0.3, "bleu", 7), strict=True)),
         "scores": True,
