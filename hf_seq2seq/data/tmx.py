@@ -69,6 +69,8 @@ class Memory:
                         yield element
                         _forget(element)
                 _check_root(events.root, self.file)
+                if not self.start:
+                    raise ValueError(f"`{self.file}` must have its units in a <body>, but has none. Export it again.")
             except etree.XMLSyntaxError:
                 raise self._no_xml(events.error_log, num_units) from None
 

@@ -174,6 +174,7 @@ BROKEN = "<tu>" + tuv("en", "a") + tuv("de", "b") + "</tu>"
         ("one\ttwo\n", r"line 1, column 1 is not: Start tag expected"),
         ("", r"memory\.tmx` must be a TMX file, but is empty"),
         ("<html><body><tu/></body></html>", "must be a TMX file, but its first element is <html> instead of <tmx>"),
+        ('<tmx version="1.4"><header/></tmx>', r"memory\.tmx` must have its units in a <body>, but has none"),
         (memory(), r"must hold units with text in 'en' and 'de', but holds none; its languages are: none\. Set"),
         (
             memory(tuv("en", "a") + tuv("fr", "b")),
