@@ -25,9 +25,9 @@ logger = logging.getLogger(__name__)
 _NOT_READ = {
     *("architectures", "auto_map", "chunk_size_feed_forward", "configuration_files", "id2label", "label2id"),
     *("model_type", "name_or_path", "num_labels", "problem_type", "tokenizer_class", "transformers_version"),
-    *("attn_implementation", "experts_implementation"),  # the user chooses it, not the file
+    *("attn_implementation", "experts_implementation", "return_dict"),  # the user chooses it, not the file
 }
-_SWITCHES = ("output_attentions", "output_hidden_states", "return_dict")
+_SWITCHES = ("output_attentions", "output_hidden_states")
 
 
 def read_json_object(file: Path) -> dict[str, Any]:

@@ -166,6 +166,17 @@ def test_a_file_that_holds_no_object_is_one_line(folder: Path, file: str, text: 
     assert len(str(found.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize("change", [{"return_dict": False}, {"output_attentions": True}, {"num_labels": 10**9}])
+def test_a_value_that_says_nothing_of_the_model_changes_nothing(
+    folder: Path, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    found, expected = (
+        Translator.from_pretrained(place, device="cpu").hypotheses(["ab"], scores=True)[0][0]
+        for place in (changed(folder, tmp_path / "model", "config.json", change), folder)
+    )
+    assert (found.text, found.token_log_probs) == (expected.text, expected.token_log_probs)
+
+
 def check_change(command: Command, folder: Path, lines: Path, verb: str, change: tuple[str, dict[str, Any]]) -> None:
     with TemporaryDirectory(dir=folder.parent) as temporary:
         check_verb(command, verb, changed(folder, Path(temporary) / "model", *change), lines)

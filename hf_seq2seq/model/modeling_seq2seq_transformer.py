@@ -610,6 +610,7 @@ class Seq2SeqTransformerModel(Seq2SeqTransformerVocabulary, Seq2SeqTransformerPr
                 attention_mask=attention_mask,
                 inputs_embeds=inputs_embeds,
                 position_ids=position_ids,
+                return_dict=True,
                 **kwargs,
             )
         elif isinstance(encoder_outputs, Mapping):
@@ -625,6 +626,7 @@ class Seq2SeqTransformerModel(Seq2SeqTransformerVocabulary, Seq2SeqTransformerPr
             inputs_embeds=decoder_inputs_embeds,
             position_ids=decoder_position_ids,
             use_cache=use_cache,
+            return_dict=True,
             **kwargs,
         )
         return Seq2SeqModelOutput(
@@ -749,6 +751,7 @@ class Seq2SeqTransformerForConditionalGeneration(
             position_ids=position_ids,
             decoder_position_ids=decoder_position_ids,
             use_cache=use_cache,
+            return_dict=True,
             **kwargs,
         )
         hidden_states = outputs.last_hidden_state

@@ -10,6 +10,16 @@ from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration
 
 
 @torch.no_grad()
+def test_a_config_may_ask_for_tuples() -> None:
+    model = tiny_model()
+    inputs = {"input_ids": torch.tensor([[5, 6, 2]]), "decoder_input_ids": torch.tensor([[1, 7]])}
+    expected = model(**inputs).logits
+    model.config.return_dict = False
+    found = model(**inputs)
+    assert isinstance(found, tuple)
+    assert torch.equal(found[0], expected)
+
+
 def test_a_plain_cache_keeps_the_encoders_keys_out_of_the_targets() -> None:
     model = tiny_model()
     source, mask = pad(random_sentences([5, 3]))
