@@ -191,7 +191,7 @@ options: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("verb", VERBS)
-@settings(max_examples=8, derandomize=True, **options)
+@settings(max_examples=5, derandomize=True, **options)
 @given(change=CHANGES)
 def test_any_value_in_any_field_is_followed_or_refused_by_every_verb(
     command: Command, folder: Path, lines: Path, used: None, verb: str, change: tuple[str, dict[str, Any]]
