@@ -86,9 +86,14 @@ def test_a_forked_process_translates_also_while_another_thread_does(translator: 
 
     has_ended = threading.Event()
 
+    failures: list[Exception] = []
+
     def translate_on() -> None:
-        while not has_ended.is_set():
-            translator(TEXTS)
+        try:
+            while not has_ended.is_set():
+                translator(TEXTS)
+        except Exception as error:
+            failures.append(error)
 
     thread = threading.Thread(target=translate_on)
     thread.start()
@@ -97,4 +102,5 @@ def test_a_forked_process_translates_also_while_another_thread_does(translator: 
     finally:
         has_ended.set()
         thread.join()
+    assert failures == []
     assert torch.get_num_threads() == 2
