@@ -44,6 +44,10 @@ FUNCTIONS: dict[Any, dict[str, str]] = {
         "_check_early_stop_heuristic": "is_early_stop_heuristic_unsatisfied, running_beam_scores, beam_scores, "
         "is_sent_finished, cur_len, max_length, decoder_prompt_len, early_stopping, length_penalty",
         "_expand_inputs_for_generation": "self, expand_size, is_encoder_decoder, input_ids, **model_kwargs",
+        "_get_running_beams_for_next_iteration": "self, topk_log_probs, topk_running_sequences, "
+        "topk_running_beam_indices, next_token_hits_stopping_criteria, num_beams",
+        "_get_top_k_continuations": "self, accumulated_log_probs, running_sequences, running_beam_indices, cur_len, "
+        "decoder_prompt_len, do_sample, beams_to_keep, num_beams, batch_size, **kwargs",
         "_get_logits_processor": "self, generation_config, input_ids_seq_length, encoder_input_ids, "
         "prefix_allowed_tokens_fn, logits_processor, device, model_kwargs, negative_prompt_ids, "
         "negative_prompt_attention_mask",

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import LogitsProcessor
 
-from hf_seq2seq.data.reading import read_lines
+from hf_seq2seq.data.lines import read_lines
 from hf_seq2seq.text_lines import is_blank
 from hf_seq2seq.token_lookup import encode_targets, unknown_id, vocabulary
 
