@@ -53,6 +53,8 @@ NOT_RUN = {
     "python scripts/benchmarks/benchmark_training.py --source train.en --target train.de": MULTI30K,
     "python scripts/benchmarks/benchmark_inference.py MODEL --source test.en --reference test.de --threads 1"
     " --output results/": MULTI30K,
+    "python scripts/benchmarks/benchmark_latency.py --sizes small base --output results/": "takes minutes; "
+    "tests/scripts runs it",
 }
 
 # What the small files say: pairs of numerals, and what the examples translate.

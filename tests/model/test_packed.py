@@ -11,7 +11,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration
 from hf_seq2seq.model import packed_seq2seq_transformer
-from hf_seq2seq.model.generation_seq2seq_transformer import PackedNetwork
+from hf_seq2seq.model.packed_seq2seq_transformer import PackedNetwork
 
 
 END = 2
