@@ -60,12 +60,13 @@ def in_our_style(draw: "Callable[Arguments, Figure]") -> "Callable[Arguments, Fi
 
 def _our_style() -> Any:
     try:
-        from matplotlib import figure, style  # noqa: F401  # `new_figure` needs the first
+        import matplotlib.figure
+        import matplotlib.style
     except ImportError as error:
         raise ImportError(
             "Pictures need the library matplotlib, which is not installed: pip install 'hf-seq2seq[inspect]'"
         ) from error
-    return style.context(["default", STYLE])
+    return matplotlib.style.context(["default", STYLE])
 
 
 def check_output(output: PathLike) -> None:

@@ -25,7 +25,18 @@ from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration, Seq2SeqTransf
 from hf_seq2seq.hub import CardFacts, prepare_trainer, save_for_hub
 
 
-KINDS = ("configuration", "dropout", "generation", "inputs", "loss", "modeling", "publishing", "vocabulary")
+KINDS = (
+    "configuration",
+    "dropout",
+    "generation",
+    "inputs",
+    "loss",
+    "modeling",
+    "outputs",
+    "packed",
+    "publishing",
+    "vocabulary",
+)
 CODE = {f"{kind}_seq2seq_transformer.py" for kind in KINDS}
 PUBLISHED = CODE | {
     *("README.md", "config.json", "generation_config.json", "model.safetensors"),

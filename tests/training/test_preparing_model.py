@@ -1,5 +1,6 @@
 """The model that a run begins with."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +46,15 @@ def test_a_run_s_model_does_not_write_unknown_words(tmp_path: Path, letter_token
 
 
 def test_both_tables_get_a_row_for_a_new_token(tmp_path: Path, letter_tokenizer: PreTrainedTokenizerFast) -> None:
-    size = len(letter_tokenizer)
+    tokenizer = copy.deepcopy(letter_tokenizer)
+    size = len(tokenizer)
     fields: dict[str, Any] = {
         "vocab_size": size,
         "decoder_vocab_size": size + 1,
         "share_encoder_decoder_embeddings": False,
     }
-    letter_tokenizer.add_tokens(["<a>", "<b>"])
-    model = prepare(tmp_path, letter_tokenizer, 8, ["<a>", "<b>"], **fields)
+    tokenizer.add_tokens(["<a>", "<b>"])
+    model = prepare(tmp_path, tokenizer, 8, ["<a>", "<b>"], **fields)
     assert (model.config.vocab_size, model.config.decoder_vocab_size) == (size + 2, size + 2)
     tables = (model.model.encoder.embed_tokens, model.model.decoder.embed_tokens, model.lm_head)
     assert [len(table.weight) for table in tables] == [size + 2] * 3
@@ -61,7 +63,8 @@ def test_both_tables_get_a_row_for_a_new_token(tmp_path: Path, letter_tokenizer:
 
 
 def test_rows_are_added_for_new_tokens_alone(tmp_path: Path, letter_tokenizer: PreTrainedTokenizerFast) -> None:
-    letter_tokenizer.add_tokens(["<a>", "<b>"])
-    size = len(letter_tokenizer) - 2
+    tokenizer = copy.deepcopy(letter_tokenizer)
+    tokenizer.add_tokens(["<a>", "<b>"])
+    size = len(tokenizer) - 2
     with pytest.raises(ValueError, match=rf"at most as many tokens as the model's `vocab_size` \({size}\)"):
-        prepare(tmp_path, letter_tokenizer, 8, ["<a>"], vocab_size=size)
+        prepare(tmp_path, tokenizer, 8, ["<a>"], vocab_size=size)
