@@ -63,7 +63,7 @@ def kill_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Any]:
 
         def write(lines: list[str], output: Any, output_file: Path | None) -> None:
             if not left[0]:
-                output.write(b"half of a li")
+                output.write(b"half of a li" * 1000)  # longer than all that follows
                 raise _Killed
             left[0] -= 1
             streams.write_lines(lines, output, output_file)

@@ -301,6 +301,7 @@ def test_a_document_that_was_killed_goes_on_without_a_second_header(
     }[name]
     options = (*LANGUAGES,) if name == "a.tmx" else ("--source-column", "source")
     undisturbed = translate(name, content, *options)
+    assert undisturbed.count(b"source\ttarget") + undisturbed.count(b"<header ") == (name != "a.jsonl")
     translate_lines = Translator.translate_lines
     calls = 0
 
