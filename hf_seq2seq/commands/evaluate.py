@@ -33,7 +33,13 @@ if TYPE_CHECKING:
 def evaluate(
     model: ModelArgument,
     source: Annotated[Path, typer.Option(help="The lines to translate, plain or gzipped.")],
-    reference: Annotated[Path, typer.Option(help="What each line should become, plain or gzipped.")],
+    reference: Annotated[
+        list[Path],
+        typer.Option(
+            help="What each line should become, plain or gzipped. Several such files are several references of each "
+            "line, and so are the cells of a .tsv file."
+        ),
+    ],
     against: Annotated[
         str | None,
         typer.Option(
@@ -45,7 +51,11 @@ def evaluate(
         Path | None, typer.Option("--output", help="Where to keep the translations; gzipped if named .gz.")
     ] = None,
     metrics: Annotated[
-        str | None, typer.Option(help="Scores to compute, with commas between them, as in bleu,chrf; by default all.")
+        str | None,
+        typer.Option(
+            help="Scores to compute, with commas between them: bleu, chrf, ter and exact_match (the default), rouge1, "
+            "rouge2, rougeL, wer, cer, per, g2p_wer, or a function of your own as module:function."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the scores as one JSON object.")] = False,
     beam_size: BeamSizeOption = None,
@@ -58,21 +68,21 @@ def evaluate(
     dtype: DtypeOption = None,
     revision: RevisionOption = None,
 ) -> None:
-    """Score a model's translations against references: sacreBLEU's BLEU, chrF and TER, and exact matches."""
+    """Score a model's outputs against references: BLEU, chrF, TER, ROUGE, error rates, exact matches, or your own."""
     check_revision(revision, backend)
     from hf_seq2seq.data.lines import read_lines
-    from hf_seq2seq.evaluation import chosen_metrics, comparable_metrics, compare, score
+    from hf_seq2seq.evaluation import chosen_metrics, compare, score
     from hf_seq2seq.inference.translator import Translator
 
-    chosen_metrics(metrics) if against is None else comparable_metrics(metrics)
-    sources, references = list(read_lines(source)), list(read_lines(reference))
-    _check_same_number(sources, references, "--source", source, "--reference", reference)
+    chosen_metrics(metrics)
+    sources = list(read_lines(source))
+    references = _read_references(reference, sources, source)
     rival: list[str] | Translator | None = None
     rival_file = Path(against) if against is not None and Path(against).is_file() else None
     if rival_file is not None:
         rival = list(read_lines(rival_file))
         _check_same_number(sources, rival, "--source", source, "--against", against)
-    check_output(output_file, source, reference, *([] if rival_file is None else [rival_file]))
+    check_output(output_file, source, *reference, *([] if rival_file is None else [rival_file]))
 
     def load(name: str | list[str], revision: str | None = None) -> Translator:
         return Translator.from_pretrained(
@@ -87,11 +97,26 @@ def evaluate(
     if output_file is not None:
         with open_output(output_file) as output:
             write_lines(translations, output, output_file)
-    scores = score(translations, references, metrics) | {"num_sentences": len(sources)}
+    scores = score(translations, references, metrics, sources=sources) | {"num_sentences": len(sources)}
     if rival is not None:
         baseline = _translate_all(rival, sources, options) if isinstance(rival, Translator) else rival
-        scores["comparison"] = {"against": against, **compare(translations, baseline, references, metrics)}
+        found = compare(translations, baseline, references, metrics, sources=sources)
+        scores["comparison"] = {"against": against, **found}
     typer.echo(json_of(scores, indent=2) if as_json else _summary(scores))
+
+
+def _read_references(files: list[Path], sources: list[str], source: Path) -> list[list[str]]:
+    """Returns the references of each line: of a .tsv or .tsv.gz file its cells, but for empty ones, else the line."""
+    from hf_seq2seq.data.lines import read_lines
+
+    references: list[list[str]] = [[] for _ in sources]
+    for file in files:
+        lines = list(read_lines(file))
+        _check_same_number(sources, lines, "--source", source, "--reference", file)
+        is_table = file.name.removesuffix(".gz").endswith(".tsv")
+        for line, known in zip(lines, references, strict=True):
+            known += [cell for cell in line.split("\t") if cell] or [""] if is_table else [line]
+    return references
 
 
 def _load_rival(load: Callable[[str], "Translator"], against: str) -> "Translator":

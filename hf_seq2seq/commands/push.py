@@ -93,12 +93,12 @@ def _read_scores(path: Path | None, test_set: str | None) -> list[dict[str, Any]
         raise ValueError(
             f"`--scores` must be what `hf-seq2seq evaluate --json` printed, but {path} is no JSON."
         ) from error
-    from hf_seq2seq.evaluation import METRICS, scores_in
+    from hf_seq2seq.evaluation import METRICS, metrics_in, scores_in
     from hf_seq2seq.hub.card import make_facts
 
     found = found if isinstance(found, dict) else {}
     scores = scores_in(found)
-    if not scores.keys() & METRICS.keys():
+    if not metrics_in(found):
         raise ValueError(
             f"`--scores` must be what `hf-seq2seq evaluate --json` printed, but {path} holds none of "
             f"{', '.join(METRICS)}."

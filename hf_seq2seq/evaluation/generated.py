@@ -18,6 +18,7 @@ def generation_metrics(
     tokenizer: "PreTrainedTokenizerBase",
     references: Sequence[str] | None = None,
     metrics: str | Iterable[str] | None = None,
+    sources: Sequence[str] | None = None,
 ) -> Callable[["EvalPrediction"], dict[str, float]]:
     """Returns a `compute_metrics` for a Seq2SeqTrainer that evaluates by generation (`predict_with_generate`).
 
@@ -28,13 +29,15 @@ def generation_metrics(
         references: The text of each target, in the order of the dataset that is evaluated. Without them the decoded
             labels take their place. Those lack what the tokenizer does not know and what was cut off, so that scores
             are too high where there is such.
-        metrics: The names of the metrics, such as "bleu,chrf"; None is all.
+        metrics: The names of the metrics, such as "bleu,chrf"; None is `DEFAULT_METRICS`.
+        sources: The text of each source, for metrics of your own.
     """
+    metrics = metrics if metrics is None or isinstance(metrics, str) else list(metrics)
     names = list(chosen_metrics(metrics))
 
     def compute_metrics(prediction: "EvalPrediction") -> dict[str, float]:
         texts = decode(tokenizer, prediction.label_ids) if references is None else list(references)
-        scores = score(decode(tokenizer, prediction.predictions), texts, names)
+        scores = score(decode(tokenizer, prediction.predictions), texts, metrics, sources=sources)
         return {name: scores[name] for name in names}
 
     return compute_metrics

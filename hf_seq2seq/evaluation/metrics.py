@@ -4,32 +4,17 @@ A new metric is a new row: `train`, `evaluate`, early stopping, model cards and 
 inspection/training_curves.py names metrics itself: the ones that it draws.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from importlib.util import find_spec
+from typing import Any
 
-import numpy as np
 from sacrebleu.metrics.base import Metric as SacrebleuMetric
-from sacrebleu.metrics.base import Signature
-from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.metrics.chrf import CHRF
-from sacrebleu.metrics.ter import TER
 
-
-Texts = Sequence[str]
-
-
-class Score(NamedTuple):
-    """What a metric finds.
-
-    Attributes:
-        value: The number.
-        signature: How it was computed, for those who want to compute it again; None where there is only one way.
-    """
-
-    value: float
-    signature: str | None = None
+from .line_metrics import LineMetric, characters, error_rate, is_right, is_wrong, rouge
+from .own_metric import OwnMetric, import_function
+from .references import References, Texts, alternatives, check_numbers, streams
+from .translation_metrics import bleu, bleu_parts, chrf, ter
 
 
 @dataclass(frozen=True)
@@ -40,190 +25,180 @@ class Metric:
         name: Its name in results, in options and in a card's facts.
         title: Its name for people.
         hub_name: Its name in the metadata of a card, where the Hub lists models by it.
-        compute: Scores hypotheses against as many references.
+        make: Makes the metric, which is one of sacreBLEU's kind, for given references, several for each line.
         higher_is_better: Whether the better of two systems has the higher value.
         unit: What is written after the value.
-        sacrebleu: Makes the metric of sacreBLEU that fits given references; None where sacreBLEU has none. It is
-            needed to compare two systems.
+        parts: Returns what a score of the metric is made of, where that is shown.
+        package: The package that computes it, where that is one of the extra `metrics`.
     """
 
     name: str
     title: str
     hub_name: str
-    compute: Callable[[Texts, Texts], Score]
+    make: Callable[[Sequence[Sequence[str]]], SacrebleuMetric]
     higher_is_better: bool = True
     unit: str = ""
-    sacrebleu: Callable[[Texts], SacrebleuMetric] | None = None
+    parts: Callable[[Any], dict[str, Any]] | None = None
+    package: str | None = None
 
     @property
     def signature_name(self) -> str:
         """The name of its signature in results and in a card's facts."""
         return f"{self.name}_signature"
 
+    @property
+    def parts_name(self) -> str:
+        """The name of its parts in results."""
+        return f"{self.name}_parts"
+
     def format(self, value: float) -> str:
         """Returns a value as people read it, such as "33.1" or "50.0 %"."""
         return f"{value:.1f}{self.unit}"
 
 
-def chosen_metrics(names: str | Iterable[str] | None) -> dict[str, Metric]:
-    """Returns the metrics of these names, in the order of the table.
+def chosen_metrics(names: str | Iterable[str] | None, sources: Texts | None = None) -> dict[str, Metric]:
+    """Returns the metrics of these names: those of the table in its order, then those of the user's own.
 
     Args:
-        names: Their names, or one text with commas between them; None is all.
+        names: Their names, or one text with commas between them; None is `DEFAULT_METRICS`. A name with a colon,
+            `module:function`, is a metric of the user's own. docs/evaluating.md says what its function gets and
+            returns.
+        sources: What was translated, for metrics of the user's own.
 
     Raises:
-        ValueError: If a name is not in the table, or there is none.
+        ValueError: If a name is not in the table, there is none, a function cannot be imported, or a package is not
+            installed.
     """
-    if names is None:
-        return METRICS
+    names = DEFAULT_METRICS if names is None else names
     wanted = [name.strip() for name in (names.split(",") if isinstance(names, str) else names)]
-    unknown = [name for name in wanted if name not in METRICS]
+    unknown = [name for name in wanted if name not in METRICS and ":" not in name]
     if unknown or not wanted:
         raise ValueError(
-            f"`metrics` must be names among {', '.join(METRICS)}, with commas between them, but has "
-            f"{repr(unknown[0]) if unknown else 'none'} instead."
+            f"`metrics` must be names among {', '.join(METRICS)}, or functions of your own as module:function, with "
+            f"commas between them, but has {repr(unknown[0]) if unknown else 'none'} instead."
         )
-    return {name: metric for name, metric in METRICS.items() if name in wanted}
+    chosen = {name: metric for name, metric in METRICS.items() if name in wanted}
+    for metric in chosen.values():
+        if metric.package is not None and find_spec(metric.package) is None:
+            raise ValueError(
+                f"`metrics` must be names of metrics whose package is installed, but {metric.name} needs "
+                f"{metric.package}. Run `pip install 'hf-seq2seq[metrics]'`."
+            )
+    return chosen | {own.name: own for name in wanted if ":" in name for own in [_own_metric(name, sources)]}
 
 
-def score(hypotheses: Texts, references: Texts, metrics: str | Iterable[str] | None = None) -> dict[str, Any]:
-    """Scores hypotheses against one reference each.
+def _own_metric(name: str, sources: Texts | None) -> Metric:
+    function = import_function(name)
+    own_name = name.rpartition(":")[2]
+    if own_name in METRICS or own_name == "loss":
+        raise ValueError(f"`metrics` must name functions that are called unlike loss and {', '.join(METRICS)}.")
+    return _own_row(
+        own_name,
+        make=lambda references: OwnMetric(name, function, sources),
+        higher_is_better=bool(getattr(function, "higher_is_better", True)),
+    )
+
+
+def _own_row(name: str, **fields: Any) -> Metric:
+    return Metric(name, title=name, hub_name=name, **{"make": _no_function} | fields)
+
+
+def _no_function(references: Sequence[Sequence[str]]) -> SacrebleuMetric:
+    raise NotImplementedError("A metric that was read from results has no function.")
+
+
+def score(
+    hypotheses: Texts,
+    references: References,
+    metrics: str | Iterable[str] | None = None,
+    *,
+    sources: Texts | None = None,
+) -> dict[str, Any]:
+    """Scores hypotheses against their references.
 
     Args:
         hypotheses: The texts to score.
-        references: What each should have been, in the same order.
-        metrics: The names of the metrics, such as "bleu,chrf"; None is all.
+        references: What each should have been, in the same order: a text, or a list of texts that are all right.
+        metrics: The names of the metrics, such as "bleu,chrf"; None is `DEFAULT_METRICS`. `module:function` is one of
+            your own.
+        sources: What was translated, for metrics of your own.
 
     Returns:
-        For the whole, `bleu` and `chrf` (0 to 100, higher is better), `ter` (edits for 100 words of the reference,
-        lower is better), `exact_match` (the percentage of hypotheses that equal their reference), and
-        `bleu_signature`, `chrf_signature` and `ter_signature`, which tell how sacreBLEU computed them. Texts are cut
-        into words as sacreBLEU's tokenizer 13a does. Where most references are in a script without spaces, BLEU takes
-        the tokenizer zh or char in its place, and TER takes each Chinese or Japanese character for a word. Lines of
-        more than 200 words are compared without TER's search for shifted words, and its signature says so.
+        The value of each metric for the whole, under its name; under NAME_signature how it was computed, unless there
+        is only one way; and under `bleu_parts` what BLEU is made of. docs/evaluating.md says what each metric is.
 
     Raises:
         ValueError: If there is nothing to score, the numbers differ, or a metric is not known.
     """
     check_numbers(references, hypotheses=hypotheses)
+    lines = alternatives(references)
     scores: dict[str, Any] = {}
-    for metric in chosen_metrics(metrics).values():
-        scores[metric.name], signature = metric.compute(hypotheses, references)
-        if signature is not None:
-            scores[metric.signature_name] = signature
+    for row in chosen_metrics(metrics, sources).values():
+        metric = row.make(lines)
+        found = metric.corpus_score(hypotheses, streams(lines))
+        scores[row.name] = float(found.score)
+        signature = str(metric.get_signature())
+        if signature != "nrefs:1":
+            scores[row.signature_name] = signature
+        if row.parts is not None:
+            scores[row.parts_name] = row.parts(found)
     return scores
 
 
-def check_numbers(references: Texts, **texts: Texts) -> None:
-    """Checks that there are references, and as many of each of the other texts, which are given by name.
+def metrics_in(results: Mapping[str, Any]) -> dict[str, Metric]:
+    """Returns the metrics of which the results hold a value: those of the table in its order, then users' own.
 
-    Raises:
-        ValueError: If not.
+    A value and a signature that names a function are taken for a metric of the user's own. The function is not needed.
     """
-    for name, of_system in texts.items():
-        if not references or len(of_system) != len(references):
-            raise ValueError(
-                f"`{name}` must be as many as `references` and at least one, but are {len(of_system)} for "
-                f"{len(references)} instead."
-            )
+    own = [
+        name.removesuffix("_signature")
+        for name, value in results.items()
+        if name.endswith("_signature") and "|function:" in str(value)
+    ]
+    found = {name: metric for name, metric in METRICS.items() if name in results}
+    return found | {name: _own_row(name) for name in own if name in results and name not in METRICS}
 
 
 def scores_in(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns those of the results that are a metric's value or signature, in the order of the table."""
-    names = [name for metric in METRICS.values() for name in (metric.name, metric.signature_name)]
+    """Returns those of the results that are a metric's value or signature, in the order of `metrics_in`."""
+    names = [name for metric in metrics_in(results).values() for name in (metric.name, metric.signature_name)]
     return {name: results[name] for name in names if name in results}
 
 
-# Scripts that put no spaces between words, and the tokenizer of sacreBLEU that cuts them: Japanese kana, Thai, Lao,
-# Burmese and Khmer into characters; Chinese characters one by one and the rest like 13a.
-_UNSPACED_SCRIPTS = {
-    "char": re.compile("[\u3040-\u30ff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"),
-    "zh": re.compile("[\u3400-\u4dbf\u4e00-\u9fff]"),
-}
+def _error_rate(name: str, title: str, cut: Callable[[str], Any], unit: str) -> Metric:
+    return Metric(name, title, name, lambda references: error_rate(name, cut, unit), higher_is_better=False, unit=" %")
 
 
-def _bleu_tokenizer(references: Texts) -> str:
-    for tokenizer, script in _UNSPACED_SCRIPTS.items():
-        if 2 * sum(bool(script.search(reference)) for reference in references) > len(references):
-            return tokenizer
-    return "13a"
-
-
-def _bleu(references: Texts) -> SacrebleuMetric:
-    return BLEU(tokenize=_bleu_tokenizer(references))
-
-
-def _chrf(references: Texts) -> SacrebleuMetric:
-    return CHRF()
-
-
-class _BoundedTER(TER):
-    """TER in which long lines cost no minutes.
-
-    The search for words that are shifted to another place takes 10 s for a line of 200 words, and minutes for longer
-    ones. Without it, a shifted word counts as two edits.
-    """
-
-    longest_searched = 200  # words
-    has_longer = False
-
-    def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[float]:
-        words, (reference,) = hypothesis.split(), ref_kwargs["ref_words"]
-        if max(len(words), len(reference)) <= self.longest_searched:
-            statistics: list[float] = super()._compute_segment_statistics(hypothesis, ref_kwargs)
-            return statistics
-        self.has_longer = True
-        return [_edit_distance(words, reference), len(reference)]
-
-    def get_signature(self) -> Signature:
-        signature = super().get_signature()
-        if self.has_longer:
-            signature.update("shifts", f"up to {self.longest_searched} words")
-        return signature
-
-
-def _edit_distance(words: Sequence[str], reference: Sequence[str]) -> int:
-    """Returns how many words must be put in, taken out or replaced, at least (Levenshtein)."""
-    ids = {word: number for number, word in enumerate(dict.fromkeys([*words, *reference]))}
-    targets = np.array([ids[word] for word in reference], dtype=int)
-    insertions = np.arange(len(reference) + 1)
-    row = insertions  # of the table of distances: from the words so far to each beginning of the reference
-    for number, word in enumerate(words, start=1):
-        replaced, taken_out = row[:-1] + (targets != ids[word]), row[1:] + 1
-        row = np.concatenate(([number], np.minimum(replaced, taken_out)))
-        row = np.minimum.accumulate(row - insertions) + insertions
-    return int(row[-1])
-
-
-def _ter(references: Texts) -> SacrebleuMetric:
-    is_unspaced = _bleu_tokenizer(references) != "13a"
-    # TER cuts Asian scripts into characters only where both are set.
-    return _BoundedTER(normalized=is_unspaced, asian_support=is_unspaced)
-
-
-def _of_sacrebleu(make: Callable[[Texts], SacrebleuMetric]) -> dict[str, Any]:
-    """Returns the two fields of a row that a metric of sacreBLEU fills in."""
-
-    def compute(hypotheses: Texts, references: Texts) -> Score:
-        metric = make(references)
-        value = metric.corpus_score(hypotheses, [references]).score
-        return Score(value, str(metric.get_signature()))
-
-    return {"compute": compute, "sacrebleu": make}
-
-
-def _exact_match(hypotheses: Texts, references: Texts) -> Score:
-    num_exact = sum(hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True))
-    return Score(100 * num_exact / len(references))
+def _rouge(name: str, title: str) -> Metric:
+    return Metric(name, title, "rouge", lambda references: rouge(name), package="rouge_score")
 
 
 METRICS = {
     metric.name: metric
     for metric in (
-        Metric("bleu", "BLEU", "bleu", **_of_sacrebleu(_bleu)),
-        Metric("chrf", "chrF", "chrf", **_of_sacrebleu(_chrf)),
-        Metric("ter", "TER", "ter", higher_is_better=False, **_of_sacrebleu(_ter)),
-        Metric("exact_match", "exact match", "exact_match", _exact_match, unit=" %"),
+        Metric("bleu", "BLEU", "bleu", bleu, parts=bleu_parts),
+        Metric("chrf", "chrF", "chrf", chrf),
+        Metric("ter", "TER", "ter", ter, higher_is_better=False),
+        _rouge("rouge1", "ROUGE-1"),
+        _rouge("rouge2", "ROUGE-2"),
+        _rouge("rougeL", "ROUGE-L"),
+        _error_rate("wer", "WER", str.split, "word"),
+        _error_rate("cer", "CER", characters, "character"),
+        _error_rate("per", "PER", str.split, "phoneme"),
+        Metric(
+            *("g2p_wer", "words wrong", "wer"),
+            lambda references: LineMetric("g2p_wer", str.split, is_wrong, unit="line"),
+            higher_is_better=False,
+            unit=" %",
+        ),
+        Metric(
+            *("exact_match", "exact match", "exact_match"),
+            lambda references: LineMetric("exact_match", str, is_right),
+            unit=" %",
+        ),
     )
 }
 """The metrics by name, in the order in which reports and cards show them."""
+
+DEFAULT_METRICS = ("bleu", "chrf", "ter", "exact_match")
+"""The metrics where none are chosen: those of translation."""

@@ -24,7 +24,7 @@ from huggingface_hub.errors import HFValidationError, StrictDataclassError
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # not in its list of exports
 
 from hf_seq2seq.atomic_writing import PathLike
-from hf_seq2seq.evaluation import METRICS
+from hf_seq2seq.evaluation import METRICS, metrics_in
 from hf_seq2seq.model.configuration_seq2seq_transformer import PAPER_ROWS, Seq2SeqTransformerConfig
 from hf_seq2seq.model.modeling_seq2seq_transformer import Seq2SeqTransformerForConditionalGeneration
 
@@ -169,13 +169,18 @@ def make_facts(values: Mapping[str, Any], place: str) -> CardFacts:
         _check_rule(_is_fact(name, value, rule), f"`{name}` in {place}", rule, value)
     facts = CardFacts(**values)
     for scores in facts.scores:
-        if not isinstance(scores.get("test_set"), str) or not scores.keys() & METRICS.keys():
+        if not isinstance(scores.get("test_set"), str) or not metrics_in(scores):
             raise ValueError(
                 f"Each of `scores` in {place} must have a `test_set`, the name of what was translated, and at least "
                 f"one of {', '.join(METRICS)}, but one has {', '.join(scores) or 'nothing'} instead."
             )
+        own = metrics_in(scores).keys() - METRICS.keys()
         for name, value in scores.items():
-            _check_score(name, value, place)
+            if name in own:
+                is_finite = type(value) in (int, float) and math.isfinite(value)
+                _check_rule(is_finite, f"`{name}` of `scores` in {place}", "a finite number", value)
+            else:
+                _check_score(name, value, place)
     for example in facts.examples:
         if len(example) != 3:
             raise ValueError(
@@ -247,7 +252,7 @@ def make_card(
     name = (repo_id or "").split("/")[-1]
     title = facts.title or name or "Seq2SeqTransformer"
     languages = list(dict.fromkeys(facts.source_languages + facts.target_languages))
-    metrics = [metric.hub_name for name, metric in METRICS.items() if any(name in scores for scores in facts.scores)]
+    metrics = metrics_in({name: value for scores in facts.scores for name, value in scores.items()})
     card_data = ModelCardData(
         language=languages or None,
         license=facts.license,
@@ -256,7 +261,7 @@ def make_card(
         tags=["hf_seq2seq", config.model_type],
         datasets=facts.datasets or None,
         base_model=facts.base_model,
-        metrics=list(dict.fromkeys(metrics)) or None,
+        metrics=list(dict.fromkeys(metric.hub_name for metric in metrics.values())) or None,
         model_name=(name or title) if metrics else None,
         eval_results=_eval_results(facts) or None,
     )
@@ -328,17 +333,15 @@ def _eval_results(facts: CardFacts) -> list[EvalResult]:
             metric_args={"signature": signature} if (signature := scores.get(metric.signature_name)) else None,
         )
         for scores in facts.scores
-        for name, metric in METRICS.items()
-        if name in scores
+        for name, metric in metrics_in(scores).items()
     ]
 
 
 def _score_table(scores: dict[str, Any]) -> dict[str, Any]:
     rows = []
-    for name, metric in METRICS.items():
-        if name in scores:
-            signature = scores.get(metric.signature_name)
-            rows.append((metric.title, metric.format(scores[name]), f"`{_cell(signature)}`" if signature else ""))
+    for name, metric in metrics_in(scores).items():
+        signature = scores.get(metric.signature_name)
+        rows.append((metric.title, metric.format(scores[name]), f"`{_cell(signature)}`" if signature else ""))
     number = scores.get("num_sentences")
     return {
         "test_set": scores["test_set"],

@@ -22,7 +22,7 @@ from transformers.utils.import_utils import is_in_notebook
 
 from hf_seq2seq.data.languages import check_languages
 from hf_seq2seq.data.tables import MULTILINGUAL, plain_name
-from hf_seq2seq.evaluation import METRICS, chosen_metrics
+from hf_seq2seq.evaluation import DEFAULT_METRICS, METRICS, chosen_metrics
 from hf_seq2seq.model.configuration_seq2seq_transformer import PAPER_ROWS, Seq2SeqTransformerConfig
 
 from .config_fields import config_field_names, with_config_fields
@@ -304,7 +304,8 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
             without. At least as many are kept.
         early_stopping_patience: After how many evaluations without a better `metric_for_best_model` (bleu by default)
             training ends. The best checkpoint becomes the final model.
-        metrics: Names of the scores that evaluations compute, such as "bleu,chrf"; None is all of them.
+        metrics: Names of the scores that evaluations compute, such as "bleu,chrf"; None is those of translation.
+            `module:function` is one of your own.
         dry_run: Whether `run_training` says what it would do, and trains nothing.
 
     Attributes:
@@ -335,7 +336,8 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
         "Evaluations without a better metric_for_best_model (bleu by default) after which training ends."
     )
     metrics: str | None = _option(
-        f"Scores that evaluations compute, with commas between them; by default {','.join(METRICS)}."
+        f"Scores that evaluations compute, with commas between them, of {', '.join(METRICS)}, and functions of your "
+        f"own as module:function; by default {','.join(DEFAULT_METRICS)}."
     )
     dry_run: bool = _option(
         "Say what would be trained on, how long and with how much memory, and train nothing.", False
@@ -448,10 +450,11 @@ class Seq2SeqTransformerTrainingArguments(Seq2SeqTrainingArguments):
             self.metric_for_best_model = self.metric_for_best_model or "bleu"
             self.restore_callback_states_from_checkpoint = True  # among them, how long nothing has become better
         metric = (self.metric_for_best_model or "").removeprefix("eval_")
-        if metric in METRICS:
+        metrics = METRICS | chosen_metrics(self.metrics)
+        if metric in metrics:
             self.predict_with_generate = True
             if self.greater_is_better is None:
-                self.greater_is_better = METRICS[metric].higher_is_better
+                self.greater_is_better = metrics[metric].higher_is_better
         if self.average_checkpoints < 0 or (self.average_checkpoints and self.load_best_model_at_end):
             raise ValueError(
                 "`average_checkpoints` must be a number of checkpoints, or 0 where the final model is the best one "

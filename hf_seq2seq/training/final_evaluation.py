@@ -3,7 +3,7 @@
 import math
 from typing import TYPE_CHECKING, Any
 
-from hf_seq2seq.evaluation import decode, score
+from hf_seq2seq.evaluation import decode, score, scores_in
 
 from .trainer import WAYS_OUT, Seq2SeqTransformerTrainer
 
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 MAX_SCORED_PAIRS = 1000
 
 
-def evaluate_final_model(
-    trainer: Seq2SeqTransformerTrainer, dataset: "Dataset", references: list[str]
-) -> dict[str, Any]:
+def evaluate_final_model(trainer: Seq2SeqTransformerTrainer, dataset: "Dataset", texts: "Dataset") -> dict[str, Any]:
     """Scores translations of the first validation pairs against their texts.
 
     Decoded labels would not do as references: they lack what was cut off and what the tokenizer does not know.
@@ -26,10 +24,11 @@ def evaluate_final_model(
     Args:
         trainer: What holds the model and the tokenizer.
         dataset: The tokenized pairs.
-        references: The text of each target, in the same order.
+        texts: Their texts, in the same order.
 
     Returns:
-        `validation_loss`, what `score` returns, and `num_scored_pairs` of `num_validation_pairs`.
+        `validation_loss`, the values and signatures that `score` returns, and `num_scored_pairs` of
+        `num_validation_pairs`.
 
     Raises:
         FloatingPointError: If the loss is not a finite number.
@@ -43,9 +42,11 @@ def evaluate_final_model(
             f"`{trainer.args.output_dir}` is of no use. {WAYS_OUT}"
         )
     hypotheses = decode(trainer.processing_class, predicted.predictions)
+    scored = texts[:num_scored]
+    scores = score(hypotheses, scored["target"], trainer.args.metrics, sources=scored["source"])
     return {
         "validation_loss": loss,
-        **score(hypotheses, references[:num_scored], trainer.args.metrics),
+        **scores_in(scores),
         "num_scored_pairs": num_scored,
         "num_validation_pairs": len(dataset),
     }

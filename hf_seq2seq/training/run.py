@@ -97,7 +97,7 @@ def _run(settings: Settings, folder: RunFolder) -> dict[str, Any]:
     with writing(folder.path):
         trainer.save_model(_internal_call=True)
     if "validation" in datasets:
-        results |= evaluate_final_model(trainer, datasets["validation"], pairs["validation"]["target"])
+        results |= evaluate_final_model(trainer, datasets["validation"], pairs["validation"])
     card = describe_end(trainer, results, is_whole=checkpoint is None)
     if settings.is_writer:
         folder.write_text(FACTS_FILE, card.to_yaml())
@@ -130,7 +130,7 @@ def _make_trainer(
 ) -> Seq2SeqTransformerTrainer:
     args = settings.training
     patience = args.early_stopping_patience
-    references = pairs["validation"]["target"] if "validation" in pairs else None
+    texts = pairs.get("validation")
     return Seq2SeqTransformerTrainer(
         model=model,
         args=args,
@@ -139,8 +139,8 @@ def _make_trainer(
         eval_dataset=datasets.get("validation"),
         processing_class=tokenizer,
         # Without generation there is nothing to score, and the logits of all pairs would be kept for it.
-        compute_metrics=generation_metrics(tokenizer, references, args.metrics)
-        if args.predict_with_generate
+        compute_metrics=generation_metrics(tokenizer, texts["target"], args.metrics, texts["source"])
+        if args.predict_with_generate and texts is not None
         else None,
         callbacks=[] if patience is None else [EarlyStoppingCallback(patience)],
         card=describe_run(settings, datasets["train"]),

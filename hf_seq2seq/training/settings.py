@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from transformers.trainer_utils import IntervalStrategy
 
-from hf_seq2seq.evaluation import chosen_metrics
+from hf_seq2seq.evaluation import METRICS, chosen_metrics
 from hf_seq2seq.model.configuration_seq2seq_transformer import Seq2SeqTransformerConfig
 from hf_seq2seq.tokenization import check_extra_tokens
 
@@ -115,7 +115,7 @@ def _check_contradictions(data_args: DataArguments, training_args: Seq2SeqTransf
     metric = (training_args.metric_for_best_model or "loss").removeprefix("eval_")
     metrics = chosen_metrics(training_args.metrics)
     if metric not in ("loss", *metrics):
-        among = "" if training_args.metrics is None else " (those of `metrics`)"
+        among = " (those of `metrics`)" if training_args.metrics is not None or metric in METRICS else ""
         raise ValueError(
             f"`metric_for_best_model` must be one of loss, {', '.join(metrics)}{among}, but is {metric!r} instead."
         )

@@ -1,11 +1,11 @@
-"""Adds runs of scripts/reproduce/reproduce_multi30k.sh to the table of all runs, scripts/reproduce/multi30k_runs.csv.
+"""Adds runs of the recipes of Multi30k to the table of all of them, scripts/reproduce/multi30k_runs.csv.
 
     python scripts/reproduce/tabulate_multi30k.py runs/*/
 
 A run has one row, named after its folder. Its columns are filled again from the folder. A run that was stopped or went
 wrong has a row too, with the columns that its folder can fill:
 
-- direction, recipe, options, seed: the arguments of `reproduce_multi30k.sh`, with the options for `train`.
+- direction, recipe, options, seed: the arguments of `reproduce.sh`, with the options for `train`.
 - parameters, epochs, updates: the size of the model, and how long it was trained. If its recipe starts from another
   model, the training of that one does not count.
 - hours, target_tokens_per_second: the time and speed of training, without evaluation. Other work on the machine slows
@@ -33,7 +33,8 @@ from hf_seq2seq.atomic_writing import write_text
 from hf_seq2seq.hub.card import FACTS_FILE
 from hf_seq2seq.loading import load_model
 from hf_seq2seq.training.checkpoints import last_whole_checkpoint
-from scripts.reproduce.reproduce_multi30k import SCORES_FILE, SETS, TOKENIZED, read_recipe
+from scripts.reproduce.corpora import CORPORA, TOKENIZED
+from scripts.reproduce.reproduce import SCORES_FILE, read_recipe
 from scripts.run_arguments import ARGUMENTS_FILE, read_arguments
 
 
@@ -42,7 +43,7 @@ SCORES = {"13a": "bleu", "tok-lc": "bleu_tok_lc"}
 COLUMNS = [
     *("run", "direction", "recipe", "options", "seed", "parameters", "epochs", "updates"),
     *("hours", "target_tokens_per_second", "greedy_epoch_10", "greedy_last"),
-    *(f"{name} {kind}" for name in SETS for kind in SCORES),
+    *(f"{name} {kind}" for name in CORPORA["multi30k"].sets for kind in SCORES),
 ]
 
 Row = dict[str, Any]
@@ -132,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not (folder / ARGUMENTS_FILE).exists():
             continue
         try:
-            if "recipe" in read_arguments(folder):
+            if read_arguments(folder).get("recipe", "").startswith("multi30k"):
                 rows.append(describe_run(folder))
         except (ValueError, OSError) as error:
             errors.append(f"Error: {folder.name} is left out: {error}")

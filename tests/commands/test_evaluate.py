@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 from reference.tiny_models import tiny_model
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoConfig, PreTrainedTokenizerFast
 
 from hf_seq2seq import Translator
 from hf_seq2seq.evaluation import score
+from hf_seq2seq.hub.card import make_card, make_facts
 
 
 Command = Callable[..., tuple[int, str, str]]
@@ -67,7 +68,48 @@ def test_the_chosen_scores_alone_are_computed_and_compared(
     scores = json.loads(out)
     assert status == 0
     assert list(scores) == ["chrf", "chrf_signature", "exact_match", "num_sentences", "comparison"]
-    assert list(scores["comparison"]) == ["against", "chrf"]
+    assert list(scores["comparison"]) == ["against", "chrf", "exact_match"]
+
+
+def test_a_line_has_several_references_in_several_files_and_in_the_cells_of_one(
+    model_folder: Path, files: list[object], command: Command, tmp_path: Path
+) -> None:
+    translations = Translator.from_pretrained(model_folder, device="cpu")(SOURCES)
+    (tmp_path / "more.tsv").write_text("q\t\n" + f"q\t{translations[1]}\tr\n" + "\n" + "a b\n")
+    options = ["--reference", tmp_path / "more.tsv", "--metrics", "exact_match,wer,bleu", "--json"]
+    status, out, err = command("evaluate", model_folder, *files, *options)
+    assert (status, err) == (0, "")
+    first = gzip.decompress((tmp_path / "reference.gz").read_bytes()).decode().splitlines()
+    cells = [["q"], ["q", translations[1], "r"], [""], ["a b"]]
+    references = [[one, *more] for one, more in zip(first, cells, strict=True)]
+    assert json.loads(out) == score(translations, references, "exact_match,wer,bleu") | {"num_sentences": 4}
+    assert json.loads(out)["exact_match"] == 75
+
+    (tmp_path / "more.tsv").write_text("q\n")
+    status, _, err = command("evaluate", model_folder, *files, *options)
+    assert status == 1
+    assert re.search(r"`--source` and `--reference` must have the same number .*more.tsv has 1 instead", err)
+
+
+def test_a_metric_of_the_users_own_gets_the_sources_and_stands_on_the_card(
+    model_folder: Path, files: list[object], command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_length.py").write_text("def longer(hypotheses, references, sources):\n    return -len(sources)\n")
+    options = ["--metrics", "chrf,my_length:longer", "--json"]
+    status, _, err = command("evaluate", model_folder, *files, *options)
+    assert status == 1
+    assert "name its folder in the environment variable PYTHONPATH" in err
+    monkeypatch.syspath_prepend(tmp_path)
+    status, out, err = command("evaluate", model_folder, *files, *options)
+    assert (status, err) == (0, "")
+    assert json.loads(out)["longer"] == -4
+    assert json.loads(out)["longer_signature"] == "nrefs:1|function:my_length:longer"
+
+    found = {name: value for name, value in json.loads(out).items() if name != "num_sentences"}
+    facts = make_facts({"scores": [{"test_set": "letters", **found}]}, "the scores")
+    card = make_card(facts, AutoConfig.from_pretrained(model_folder))
+    assert "| longer | -4.0 | `nrefs:1\\|function:my_length:longer` |" in str(card)
+    assert card.data["metrics"] == ["chrf", "longer"]
 
 
 @pytest.mark.parametrize(
@@ -75,11 +117,11 @@ def test_the_chosen_scores_alone_are_computed_and_compared(
     [
         (
             ["--metrics", "bleu,comet"],
-            "`metrics` must be names among bleu, chrf, ter, exact_match, .* 'comet' instead",
+            "`metrics` must be names among bleu, chrf, ter, .*exact_match, .* 'comet' instead",
         ),
         (
-            ["--metrics", "exact_match", "--against", "x"],
-            "`metrics` must have one of bleu, chrf, ter where two systems",
+            ["--metrics", "bleu,no_module:f", "--against", "x"],
+            "'no_module:f' has a module that cannot be imported",
         ),
     ],
 )
@@ -96,9 +138,13 @@ def test_the_scores_are_told_with_their_signatures(model_folder: Path, files: li
     status, out, err = command("evaluate", model_folder, *files)
     assert (status, err) == (0, "")
     expected = json.loads(scores)
+    parts = expected["bleu_parts"]
+    precisions = "/".join(f"{one:.1f}" for one in parts["precisions"])
     assert out.splitlines() == [
         "sentences    4",
         f"BLEU         {expected['bleu']:.1f}  {expected['bleu_signature']}",
+        f"             precisions {precisions}, brevity penalty {parts['brevity_penalty']:.3f}, length ratio "
+        f"{parts['length_ratio']:.3f}, length {parts['length']}, reference length {parts['reference_length']}",
         f"chrF         {expected['chrf']:.1f}  {expected['chrf_signature']}",
         f"TER          {expected['ter']:.1f}  {expected['ter_signature']}",
         "exact match  50.0 %",

@@ -2,7 +2,7 @@
 
 The blocks of a page run in order, in a folder with small files of the names that pages use: pairs of numerals, and the
 tiny model `out` that was trained on them. A Hub on this machine has the repositories that pages name. A `yaml` block
-is a file, which its first line names.
+is a file, which its first line names, and so is a `python` block whose first line names one.
 """
 
 import gzip
@@ -34,6 +34,7 @@ NEEDS_NETWORK = "asks the package index"
 MULTI30K = "needs the files of Multi30k, and takes hours"
 SERVES = "serves until Ctrl-C; while the blocks of its page run, `hf-seq2seq serve out/` does"
 ARGOS = "needs Argos Translate; tests/interop/test_argos.py installs it, and the package, with the marker `peer`"
+CORPUS = "needs the files of a corpus, and takes up to two hours"
 NOT_RUN = {
     "scripts/quickstart.sh": IN_CI,
     "scripts/test.sh": IN_CI,
@@ -45,8 +46,16 @@ NOT_RUN = {
     "pip install '.[serve]'": NEEDS_NETWORK,
     "argospm install package/translate-en_de-1_0.argosmodel": ARGOS,
     'argos-translate --from en --to de "A dog runs."': ARGOS,
-    "OMP_NUM_THREADS=1 scripts/reproduce/reproduce_multi30k.sh --data raw/ --output small-en-de --direction en-de"
-    " --recipe small": MULTI30K,
+    "OMP_NUM_THREADS=1 scripts/reproduce/reproduce.sh --recipe multi30k_small --direction en-de --data raw/"
+    " --output small-en-de": MULTI30K,
+    "scripts/reproduce/reproduce.sh --recipe tatoeba --direction zh-en --data tatoeba/ --output zh-en-run": CORPUS,
+    "scripts/reproduce/reproduce.sh --recipe tatoeba --direction en-zh --data tatoeba/ --output en-zh-run": CORPUS,
+    "scripts/reproduce/reproduce.sh --recipe cmudict --data cmudict/ --output g2p-run": CORPUS,
+    "scripts/reproduce/reproduce.sh --recipe cmudict_stress --data cmudict/ --output g2p-stress-run": CORPUS,
+    "scripts/reproduce/reproduce.sh --recipe scan_simple --data scan/simple --output simple-run": CORPUS,
+    "scripts/reproduce/reproduce.sh --recipe scan_jump --data scan/addprim_jump --output jump-run": CORPUS,
+    "scripts/reproduce/reproduce.sh --recipe scan_length --data scan/length --output length-run": CORPUS,
+    "scripts/reproduce/reproduce.sh --recipe scitldr --data scitldr/ --output tldr-run": CORPUS,
     "python scripts/benchmarks/compare_learning.py --train train.en train.de --validation val.en val.de --output runs/"
     " --score 33": MULTI30K,
     "python scripts/benchmarks/benchmark_serving.py MODEL --source test.en": "takes minutes; tests/scripts runs it",
@@ -62,6 +71,13 @@ NUMERALS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five
 SENTENCES = {"A dog runs.": "Ein Hund rennt.", "Two dogs run in the snow.": "Zwei Hunde rennen im Schnee."}
 PAIRS = {f"{a} and {b}": f"{NUMERALS[a]} und {NUMERALS[b]}" for a in NUMERALS for b in NUMERALS} | SENTENCES
 MARIAN_TOKENS = ("</s>", "<unk>", *"abcdefghi")
+CHINESE = [f"{a}和{b}" for a in "一二三四五六" for b in "一二三四五六"] + ["一只狗在跑。", "两只狗在雪中跑。"]
+# Pairs of the other tasks that have a page, by the names of source and target.
+TASKS = {
+    ("word", "phon"): [("c a t", "K AE T"), ("r e a d", "R IY D"), ("s i t", "S IH T")],
+    ("command", "action"): [("jump twice", "I_JUMP I_JUMP"), ("walk", "I_WALK"), ("jump", "I_JUMP")],
+    ("abstract", "tldr"): [("Dogs run. They run in the snow, and cats do not.", "Dogs run in the snow.")],
+}
 TRAIN = (
     *("train", "--train_source", "train.en", "--train_target", "train.de", "--output_dir", "out"),
     *("--validation_source", "val.en", "--validation_target", "val.de", "--vocab_size", "500", "--d_model", "16"),
@@ -121,16 +137,23 @@ class Workplace:
 
 def write_texts(folder: Path) -> None:
     for name, repeats in {"train": 2, "val": 1, "test": 1, "more": 1, "new": 1}.items():
-        for language, lines in (("en", PAIRS), ("de", PAIRS.values())):
+        for language, lines in (("en", PAIRS), ("de", PAIRS.values()), ("zh", CHINESE)):
             content = "".join(f"{line}\n" for line in lines)
             (folder / f"{name}.{language}").write_text(content * repeats, encoding="utf-8")
     (folder / "new.en.gz").write_bytes(gzip.compress((folder / "new.en").read_bytes()))
+    for sides, pairs in TASKS.items():
+        for number, side in enumerate(sides):
+            content = "".join(f"{pair[number]}\n" for pair in pairs)
+            for name in ("train", "val", "test"):
+                (folder / f"{name}.{side}").write_text(content, encoding="utf-8")
     rows = "".join(f"{source}\t{target}\n" for source, target in PAIRS.items())
     save_marian(folder / "opus-mt-folder", *random_marian())
     (folder / "opus-mt-folder/vocab.yml").write_text(
         "".join(f"{token}: {n}\n" for n, token in enumerate(MARIAN_TOKENS))
     )
     (folder / "pairs.tsv").write_text(f"en\tde\n{rows}", encoding="utf-8")
+    (folder / "words.refs.tsv").write_text("K AE T\tK AA T\nR IY D\nS IH T\n", encoding="utf-8")
+    shutil.copyfile(folder / "test.de", folder / "test.refs.tsv")
     write_other_formats(folder)
 
 
@@ -202,6 +225,8 @@ def test_the_blocks_of_a_page_run_as_they_stand(page: Path, workplace: Workplace
                 case "bash":
                     commands = "\n".join(command for command in commands_of(block) if command not in NOT_RUN)
                     workplace.run(folder, "bash", "-euo", "pipefail", "-c", commands)
+                case "python" if re.match(r"# \w+\.py\n", block.code):
+                    (folder / block.code.split()[1]).write_text(block.code, encoding="utf-8")
                 case "python":
                     (folder / f"block_{number}.py").write_text(block.code, encoding="utf-8")
                     workplace.run(folder, "python-file", f"block_{number}.py")

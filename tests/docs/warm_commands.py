@@ -77,6 +77,7 @@ def run(connection: socket.socket) -> None:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    sys.path[:0] = environment.get("PYTHONPATH", "").split(os.pathsep)
     status = 1
     try:
         if Path(sys.argv[0]).name == "hf-seq2seq":

@@ -212,7 +212,7 @@ FILES = {"train_source": ["a.en"], "train_target": ["a.de"]}
         ),
         (
             {"metrics": "bleu,blue"},
-            "`metrics` must be names among bleu, chrf, ter, exact_match, .* has 'blue' instead",
+            "`metrics` must be names among bleu, chrf, ter, .*, exact_match, .* has 'blue' instead",
         ),
         ({"batch_eval_metrics": True}, "`batch_eval_metrics` must be False"),
         ({"learning_rate": float("inf")}, "`learning_rate` must be a number of at least 0, but is inf instead"),

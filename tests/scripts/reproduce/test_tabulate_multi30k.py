@@ -21,7 +21,7 @@ def make_run(folder: Path, *, is_finished: bool) -> Path:
     state.log_history = [{"epoch": float(epoch), "eval_bleu": epoch + 0.126, "step": epoch} for epoch in range(1, 13)]
     state.log_history += [{"loss": 1.0, "target_tokens_per_second": speed, "epoch": 1.0} for speed in (10.0, 40.0)]
     state.save_to_json(str(checkpoint / "trainer_state.json"))
-    arguments = {"direction": "en-de", "recipe": "small", "seed": 1, "options": "--norm_position post"}
+    arguments = {"direction": "en-de", "recipe": "multi30k_small", "seed": 1, "options": "--norm_position post"}
     (folder / "arguments.json").write_text(json.dumps(arguments))
     if is_finished:
         (folder / "model" / "model_card.yaml").write_text(yaml.safe_dump({"num_target_tokens": 100}))
@@ -54,7 +54,7 @@ def test_rows_are_added_and_replaced(tmp_path: Path) -> None:
 
 def test_a_run_that_ended_before_its_first_checkpoint_has_a_row(tmp_path: Path) -> None:
     (tmp_path / "bad").mkdir()
-    (tmp_path / "bad" / "arguments.json").write_text('{"direction": "de-en", "recipe": "tiny"}')
+    (tmp_path / "bad" / "arguments.json").write_text('{"direction": "de-en", "recipe": "multi30k_tiny"}')
     (tmp_path / "no_run").mkdir()
     (tmp_path / "other_run").mkdir()
     (tmp_path / "other_run" / "arguments.json").write_text('{"train": ["a", "b"]}')
@@ -65,7 +65,7 @@ def test_a_run_that_ended_before_its_first_checkpoint_has_a_row(tmp_path: Path) 
     assert {name: value for name, value in row.items() if value} == {
         "run": "bad",
         "direction": "de-en",
-        "recipe": "tiny",
+        "recipe": "multi30k_tiny",
     }
 
 
@@ -82,7 +82,7 @@ def test_scores_stay_where_the_checkpoints_are_gone(tmp_path: Path) -> None:
 def test_two_runs_of_one_name_are_an_error(tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     runs = [make_run(tmp_path / parent / "run", is_finished=True) for parent in ("a", "b")]
-    (runs[1] / "arguments.json").write_text('{"direction": "de-en", "recipe": "small", "seed": 1}')
+    (runs[1] / "arguments.json").write_text('{"direction": "de-en", "recipe": "multi30k_small", "seed": 1}')
     with pytest.raises(ValueError, match=r"`direction` of run run must be 'en-de' as in the table, but is 'de-en'"):
         main([*map(str, runs), "--table", str(table)])
     assert not table.exists()
@@ -95,11 +95,11 @@ def test_a_damaged_run_leaves_the_others_in_the_table(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"Error: b is left out: .*must hold what the run was given"):
         main([*map(str, runs), "--table", str(table)])
     before = table.read_text()
-    assert "\na,en-de,small," in before
-    (runs[1] / "arguments.json").write_text('{"recipe": "renamed"}')
+    assert "\na,en-de,multi30k_small," in before
+    (runs[1] / "arguments.json").write_text('{"recipe": "multi30k_renamed"}')
     with pytest.raises(SystemExit, match=r"Error: b is left out: .*multi30k_renamed.yaml"):
         main([str(runs[1]), "--table", str(table)])
-    (runs[1] / "arguments.json").write_text('{"recipe": "small", "no_column": 1}')
+    (runs[1] / "arguments.json").write_text('{"recipe": "multi30k_small", "no_column": 1}')
     with pytest.raises(ValueError, match="no_column"):
         main([str(runs[1]), "--table", str(table)])
     assert table.read_text() == before
@@ -107,7 +107,7 @@ def test_a_damaged_run_leaves_the_others_in_the_table(tmp_path: Path) -> None:
 
 def test_greedy_scores_of_lower_cased_text_are_left_out(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", is_finished=False)
-    (run / "arguments.json").write_text('{"recipe": "tiny"}')
+    (run / "arguments.json").write_text('{"recipe": "multi30k_tiny"}')
     row = describe_run(run)
     assert "greedy_last" not in row
     assert row["target_tokens_per_second"] == "16"

@@ -18,12 +18,15 @@ from safetensors.torch import load_file
 
 from hf_seq2seq.training.checkpoints import last_whole_checkpoint
 from scripts.render_model_cards import render
-from scripts.reproduce import reproduce_multi30k
-from scripts.reproduce.reproduce_multi30k import RECIPES, SETS, lower_and_tokenize, main
+from scripts.reproduce import reproduce
+from scripts.reproduce.corpora import CORPORA, lower_and_tokenize, read_parts
+from scripts.reproduce.reproduce import RECIPES, main
 
 
 PAIRS = [("A dog runs.", "Ein Hund rennt."), ("Two men  sit. ", "Zwei Männer sitzen.\t"), ("A cat", "Eine Katze")]
 TINY = "--d_model 16 --encoder_layers 1 --decoder_layers 1 --encoder_ffn_dim 16 --decoder_ffn_dim 16 --vocab_size 300"
+SETS = CORPORA["multi30k"].sets
+SMALL = ["--recipe", "multi30k_small"]
 SHORT = "--max_steps 2 --logging_steps 1 --save_strategy steps --save_steps 2 --average_checkpoints 0"
 NO_EVALUATION = "--eval_strategy no --predict_with_generate false"
 
@@ -43,7 +46,7 @@ def test_all_steps_are_gone_through_once(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "out"
-    arguments = ["--data", str(data), "--output", str(output), "--direction", "de-en", *TINY.split()]
+    arguments = ["--data", str(data), "--output", str(output), *SMALL, "--direction", "de-en", *TINY.split()]
     arguments += [*SHORT.split(), *NO_EVALUATION.split()]
     main(arguments)
     assert (output / "data" / "val.en").read_text().splitlines()[:3] == ["A dog runs.", "Two men  sit.", "A cat"]
@@ -67,14 +70,14 @@ def test_all_steps_are_gone_through_once(
     shutil.copy(output / "card.yaml", tmp_path / "copied.yaml")
     assert render(tmp_path / "copied.yaml") == card  # what is put into model_cards/ says the same
 
-    monkeypatch.setattr(reproduce_multi30k, "Translator", None)  # nothing is translated again
+    monkeypatch.setattr(reproduce, "Translator", None)  # nothing is translated again
     (output / "scores.json").unlink()
     main(arguments)
     assert json.loads((output / "scores.json").read_text()) == scores
 
 
 def test_settings_are_chosen_without_a_look_at_the_test_sets(data: Path, tmp_path: Path) -> None:
-    arguments = ["--data", str(data), "--output", str(tmp_path / "out"), *TINY.split(), *SHORT.split()]
+    arguments = ["--data", str(data), "--output", str(tmp_path / "out"), *SMALL, *TINY.split(), *SHORT.split()]
     arguments += NO_EVALUATION.split()
     tests = list(data.glob("test_*"))
     for file in tests:
@@ -94,7 +97,7 @@ def test_settings_are_chosen_without_a_look_at_the_test_sets(data: Path, tmp_pat
     ("option", "value", "message"),
     [
         ("--direction", "de-en", "`direction` must be 'en-de' as in the run that .* holds, but is 'de-en' instead"),
-        ("--recipe", "tiny", "`recipe` must be 'small' as in"),
+        ("--recipe", "multi30k_tiny", "`recipe` must be 'multi30k_small' as in"),
         ("--seed", "2", "`seed` must be 1 as in"),
         ("--d_model", "16", "`options` must be '' as in .* but is '--d_model 16' instead"),
     ],
@@ -102,25 +105,25 @@ def test_settings_are_chosen_without_a_look_at_the_test_sets(data: Path, tmp_pat
 def test_a_folder_with_another_run_is_an_error(
     option: str, value: str, message: str, data: Path, tmp_path: Path
 ) -> None:
-    given = '{"direction": "en-de", "recipe": "small", "seed": 1, "options": ""}'
+    given = '{"direction": "en-de", "recipe": "multi30k_small", "seed": 1, "options": ""}'
     checkpoint = tmp_path / "out" / "model" / "checkpoint-1"
     checkpoint.mkdir(parents=True)
     (checkpoint / "model.safetensors").touch()
     (tmp_path / "out" / "arguments.json").write_text(given)
     with pytest.raises(ValueError, match=message):
-        main(["--data", str(data), "--output", str(tmp_path / "out"), option, value])
+        main(["--data", str(data), "--output", str(tmp_path / "out"), *SMALL, option, value])
     assert (tmp_path / "out" / "arguments.json").read_text() == given
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["arguments.json", "model"]
 
     (tmp_path / "out" / "arguments.json").write_text("{")
     with pytest.raises(ValueError, match=r"arguments.json` must hold what the run was given, as JSON, but does not"):
-        main(["--data", str(data), "--output", str(tmp_path / "out")])
+        main(["--data", str(data), "--output", str(tmp_path / "out"), *SMALL])
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--recipe best --learnig_rate 1", "`learnig_rate` in the command line must be a field"),
+        ("--recipe multi30k_best --learnig_rate 1", "`learnig_rate` in the command line must be a field"),
         ("--text lower", "`text` in the command line must be a field"),
         ("--train-file=more.tsv", "`train_file` must be left to this script"),
         ("--output-dir elsewhere", "`output_dir` must be left to this script, but is given"),
@@ -133,7 +136,7 @@ def test_wrong_options_are_found_before_anything_is_made(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=message):
-        main(["--data", str(data), "--output", str(tmp_path / "out"), *options.split()])
+        main(["--data", str(data), "--output", str(tmp_path / "out"), *SMALL, *options.split()])
     assert not (tmp_path / "out").exists()
 
 
@@ -141,15 +144,15 @@ def test_raw_files_are_checked_before_anything_is_made(data: Path, tmp_path: Pat
     file = data / "test_2016_flickr.de.gz"
     file.write_bytes(gzip.compress(b"Ein Hund\n"))
     with pytest.raises(ValueError, match=r"raw/test_2016_flickr.en.gz has 12 and .*raw/test_2016_flickr.de.gz has 1 "):
-        main(["--data", str(data), "--output", str(tmp_path / "out")])
+        main(["--data", str(data), "--output", str(tmp_path / "out"), *SMALL])
     file.unlink()
     with pytest.raises(FileNotFoundError, match=r"test_2016_flickr.de.gz` must be a file, but does not exist"):
-        main(["--data", str(data), "--output", str(tmp_path / "out")])
+        main(["--data", str(data), "--output", str(tmp_path / "out"), *SMALL])
     assert not (tmp_path / "out").exists()
 
 
 def test_a_run_that_fails_ends_the_script(data: Path, tmp_path: Path) -> None:
-    arguments = ["--data", str(data), "--output", str(tmp_path / "out"), "--validation-only"]
+    arguments = ["--data", str(data), "--output", str(tmp_path / "out"), *SMALL, "--validation-only"]
     arguments += [*TINY.split(), *SHORT.split(), *NO_EVALUATION.split()]
     with pytest.raises(SystemExit) as end:
         main([*arguments, "--min_characters", "100000"])  # which leaves no pair
@@ -171,14 +174,14 @@ def test_translations_are_made_anew_where_they_are_not_these(tmp_path: Path, mon
             made.append(f"{lines} {beam_size}")
             return [line.upper() for line in lines]
 
-    monkeypatch.setattr(reproduce_multi30k, "Translator", Shouter)
+    monkeypatch.setattr(reproduce, "Translator", Shouter)
     weights, folder = tmp_path / "model.safetensors", tmp_path / "hypotheses"
     weights.write_bytes(b"weights")
     sources = {"one": ["a", "b"], "two": ["c"]}
 
     def num_made(**changed: Any) -> int:
         made.clear()
-        reproduce_multi30k.translate(tmp_path, sources | changed, {"beam_size": 4}, folder)
+        reproduce.translate(tmp_path, sources | changed, {"beam_size": 4}, folder)
         return len(made)
 
     assert num_made() == 2
@@ -189,7 +192,7 @@ def test_translations_are_made_anew_where_they_are_not_these(tmp_path: Path, mon
     assert (folder / "one.txt").read_text() == "A\nB\n"
     weights.write_bytes(b"others")
     assert num_made(two=["d"]) == 2
-    reproduce_multi30k.translate(tmp_path, {"two": ["d"]}, {"beam_size": 5}, folder)
+    reproduce.translate(tmp_path, {"two": ["d"]}, {"beam_size": 5}, folder)
     assert made[-1] == "['d'] 5"
 
 
@@ -205,9 +208,14 @@ def test_text_is_lowered_normalised_and_tokenized_as_in_the_corpus() -> None:
 def test_a_recipe_of_tokenized_text_trains_on_it_and_has_no_cased_score(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recipe = {"text": "lc.norm.tok", "train": {"learning_rate": 1e-3}, "translate": {"beam_size": 1}}
-    (tmp_path / "multi30k_lower.yaml").write_text(yaml.safe_dump(recipe))
-    monkeypatch.setattr(reproduce_multi30k, "RECIPES", tmp_path)
+    recipe = {
+        "corpus": "multi30k",
+        "text": "lc.norm.tok",
+        "train": {"learning_rate": 1e-3},
+        "translate": {"beam_size": 1},
+    }
+    (tmp_path / "lower.yaml").write_text(yaml.safe_dump(recipe))
+    monkeypatch.setattr(reproduce, "RECIPES", tmp_path)
     output = tmp_path / "out"
     arguments = ["--data", str(data), "--output", str(output), "--recipe", "lower", *TINY.split(), *SHORT.split()]
     main(arguments)
@@ -227,13 +235,18 @@ def test_a_recipe_that_starts_from_another_trains_its_model_further(
 ) -> None:
     sizes = {name: int(value) for name, value in zip(*[iter(TINY.replace("--", "").split())] * 2, strict=True)}
     recipes = {
-        "first": {"train": sizes | {"max_steps": 1}, "translate": {}},
+        "first": {"corpus": "multi30k", "train": sizes | {"max_steps": 1}, "translate": {}},
         # Nothing is learned at a rate of 0, so that the model stays the first one's.
-        "second": {"start_from": "first", "train": {"learning_rate": 0.0}, "translate": {"beam_size": 1}},
+        "second": {
+            "corpus": "multi30k",
+            "start_from": "first",
+            "train": {"learning_rate": 0.0},
+            "translate": {"beam_size": 1},
+        },
     }
     for name, recipe in recipes.items():
-        (tmp_path / f"multi30k_{name}.yaml").write_text(yaml.safe_dump(recipe))
-    monkeypatch.setattr(reproduce_multi30k, "RECIPES", tmp_path)
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(recipe))
+    monkeypatch.setattr(reproduce, "RECIPES", tmp_path)
     output = tmp_path / "out"
     main(["--data", str(data), "--output", str(output), "--recipe", "second", "--seed", "5", *SHORT.split()])
     first, second = (load_file(folder / "model" / "model.safetensors") for folder in (output / "first", output))
@@ -248,8 +261,8 @@ def test_a_recipe_that_starts_from_another_trains_its_model_further(
 def test_ctrl_c_saves_a_checkpoint_from_which_the_same_command_goes_on(
     data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    script, output = Path(reproduce_multi30k.__file__), tmp_path / "out"
-    arguments = ["--data", str(data), "--output", str(output), *TINY.split(), *NO_EVALUATION.split()]
+    script, output = Path(reproduce.__file__), tmp_path / "out"
+    arguments = ["--data", str(data), "--output", str(output), *SMALL, *TINY.split(), *NO_EVALUATION.split()]
     arguments += ["--validation-only", "--average_checkpoints", "0", "--logging_steps", "1"]
     log = tmp_path / "log"
     with log.open("w") as file:
@@ -270,11 +283,92 @@ def test_ctrl_c_saves_a_checkpoint_from_which_the_same_command_goes_on(
     assert (output / "scores.json").exists()
 
 
+# Files of each corpus, as PART: (source, target) lines, the same in every part.
+LINES = {
+    "cmudict": [("read", "R EH1 D"), ("read", "R IY1 D"), ("cat", "K AE1 T"), ("it", "IH1 T"), ("it", "IH2 T")],
+    "scan": [("jump", "I_JUMP")] * 5 + [(f"walk {number}", "I_WALK " * number) for number in range(1, 50)],
+    "tatoeba": [("我有一条狗。", "I have a dog."), ("你好", "Hello")],
+    "scitldr": [("Dogs run. Cats do not.", "Dogs run."), ("Snow is cold.", "It is cold.")],
+}
+
+
+def write_corpus(folder: Path, name: str) -> Path:
+    folder.mkdir()
+    corpus = CORPORA[name]
+    for part in ("train", *corpus.sets.values()) if corpus.has_validation else ("train", "test"):
+        for side, lines in zip(corpus.directions[0].split("-"), zip(*LINES[name], strict=True), strict=True):
+            (folder / f"{part}.{side}.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+        if corpus.has_references:
+            (folder / f"{part}.refs.tsv.gz").write_bytes(gzip.compress(b"Dogs run.\tDogs run, cats do not.\nBrr.\n"))
+    return folder
+
+
+def test_pronunciations_of_one_word_are_all_right_and_stress_is_left_out(tmp_path: Path) -> None:
+    data, corpus = write_corpus(tmp_path / "raw", "cmudict"), CORPORA["cmudict"]
+    part = read_parts(data, corpus, ["word", "phon"], ["test"], {"stress": False})["test"]
+    assert part.pairs == (["r e a d", "r e a d", "c a t", "i t"], ["R EH D", "R IY D", "K AE T", "IH T"])
+    assert dict(zip(part.sources, part.references, strict=True)) == {
+        "r e a d": ["R EH D", "R IY D"],
+        "c a t": ["K AE T"],
+        "i t": ["IH T"],
+    }
+    part = read_parts(data, corpus, ["word", "phon"], ["test"], {"stress": True})["test"]
+    assert part.references[2] == ["IH1 T", "IH2 T"]
+
+
+def test_where_there_are_no_validation_pairs_some_training_pairs_that_occur_once_are_taken(tmp_path: Path) -> None:
+    data = write_corpus(tmp_path / "raw", "scan")
+    parts = read_parts(data, CORPORA["scan"], ["command", "action"], ["train", "val", "test"], {})
+    assert parts["val"].sources == ["walk 1", "walk 21", "walk 41"]
+    assert len(parts["train"].sources) == 54 - 3
+    assert set(parts["train"].sources).isdisjoint(parts["val"].sources)
+    assert parts["train"].sources.count("jump") == 5
+    assert len(parts["test"].sources) == 54
+
+
+def test_summaries_have_several_references_which_must_fit(tmp_path: Path) -> None:
+    data = write_corpus(tmp_path / "raw", "scitldr")
+    part = read_parts(data, CORPORA["scitldr"], ["abstract", "tldr"], ["test"], {})["test"]
+    assert part.references == [["Dogs run.", "Dogs run, cats do not."], ["Brr."]]
+    (data / "test.refs.tsv.gz").write_bytes(gzip.compress(b"Dogs run.\n\n"))
+    with pytest.raises(ValueError, match=r"test.refs.tsv.gz` must have a line for each of 2 pairs, with a text"):
+        read_parts(data, CORPORA["scitldr"], ["abstract", "tldr"], ["test"], {})
+
+
+def test_a_direction_that_the_corpus_lacks_is_an_error(tmp_path: Path) -> None:
+    arguments = ["--data", str(tmp_path), "--output", str(tmp_path / "out"), "--recipe", "tatoeba"]
+    with pytest.raises(ValueError, match="`--direction` must be zh-en or en-zh for Tatoeba, but is 'en-fr' instead"):
+        main([*arguments, "--direction", "en-fr"])
+
+
+def test_a_recipe_is_scored_by_its_own_metrics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, output = write_corpus(tmp_path / "raw", "cmudict"), tmp_path / "out"
+    arguments = ["--data", str(data), "--output", str(output), "--recipe", "cmudict", "--vocab_size", "40"]
+    main([*arguments, *TINY.split()[:-2], *SHORT.split(), *NO_EVALUATION.split()])
+    found = json.loads((output / "scores.json").read_text())["test"]
+    hypotheses = (output / "hypotheses" / "test.txt").read_text().splitlines()
+    references = [["R EH D", "R IY D"], ["K AE T"], ["IH T"]]
+    num_wrong = sum(text not in right for text, right in zip(hypotheses, references, strict=True))
+    assert found["g2p_wer"] == pytest.approx(100 * num_wrong / 3)
+    assert (list(found), found["num_sentences"]) == (
+        ["per", "per_signature", "g2p_wer", "g2p_wer_signature", "num_sentences"],
+        3,
+    )
+    assert "| test set | PER | words wrong |" in capsys.readouterr().out
+    card = (output / "card.md").read_text()
+    assert "pipeline_tag: text2text-generation" in card
+    assert "scripts/reproduce/reproduce.sh --recipe cmudict --seed 1 --data DATA --output out" in card
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", [path.stem.removeprefix("multi30k_") for path in RECIPES.glob("multi30k_*.yaml")])
+@pytest.mark.parametrize("recipe", [path.stem for path in RECIPES.glob("*.yaml")])
 def test_the_command_knows_every_recipe(recipe: str, data: Path, tmp_path: Path) -> None:
-    arguments = ["--data", str(data), "--output", str(tmp_path), "--recipe", recipe]
-    if "start_from" not in reproduce_multi30k.read_recipe(recipe):  # whose model has its sizes already
+    settings = reproduce.read_recipe(recipe)
+    if settings["corpus"] != "multi30k":
+        data = write_corpus(tmp_path / "corpus", settings["corpus"])
+    arguments = ["--data", str(data), "--output", str(tmp_path / "out"), "--recipe", recipe]
+    if "start_from" not in settings:  # whose model has its sizes already
         arguments += [*TINY.split(), "--encoder_attention_heads", "2", "--decoder_attention_heads", "2"]
     main([*arguments, *SHORT.split(), *NO_EVALUATION.split(), "--max_steps", "1"])
-    assert (tmp_path / "scores.json").exists()
+    assert (tmp_path / "out" / "scores.json").exists()
+    assert settings["train"].get("metrics") == settings.get("metrics", settings["train"].get("metrics"))

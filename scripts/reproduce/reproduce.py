@@ -1,19 +1,20 @@
-"""Trains a model on Multi30k's 29,000 pairs and scores it as papers do, from the raw files in one command.
+"""Trains a recipe's model on its corpus and scores it as papers do, from the files of the corpus in one command.
 
-    scripts/reproduce/reproduce_multi30k.sh --data multi30k --output runs/small [--direction de-en] [--recipe tiny]
-    scripts/reproduce/reproduce_multi30k.sh ... --norm_position post    # further options go to `hf-seq2seq train`
-    scripts/reproduce/reproduce_multi30k.sh ... --validation-only       # to choose settings: test sets are not read
+    scripts/reproduce/reproduce.sh --recipe scan_simple --data scan/simple --output runs/scan_simple
+    scripts/reproduce/reproduce.sh --recipe multi30k_small --direction de-en --data multi30k --output runs/small
+    scripts/reproduce/reproduce.sh ... --norm_position post    # further options go to `hf-seq2seq train`
+    scripts/reproduce/reproduce.sh ... --validation-only       # to choose settings: test sets are not read
 
-The folder of `--data` holds train, val, test_2016_flickr, test_2017_flickr and test_2017_mscoco as NAME.LANGUAGE.gz,
-the raw files of https://github.com/multi30k/dataset. The recipes are in scripts/reproduce/recipes/.
+The recipes are in scripts/reproduce/recipes/, and scripts/reproduce/corpora.py says which files the folder of `--data`
+holds.
 
 Started again with the same arguments, it goes on where it was stopped: finished steps are not repeated, and training
 resumes from its last checkpoint. With other arguments it refuses. In the end the folder of `--output` holds `model/`
 with the run, `hypotheses/`, scores.json, curves.png, and the model card card.md with its facts in card.yaml, as
 model_cards/ holds them.
 
-There are two scores, which cannot be compared. `bleu` is cased, detokenised sacreBLEU (13a). `bleu_tok_lc` is BLEU of
-lower-cased text with normalised punctuation, tokenised by Moses' rules (sacremoses), as most papers on this corpus
+Multi30k has two scores, which cannot be compared. `bleu` is cased, detokenised sacreBLEU (13a). `bleu_tok_lc` is BLEU
+of lower-cased text with normalised punctuation, tokenised by Moses' rules (sacremoses), as most papers on this corpus
 have it. A recipe with `text: lc.norm.tok` also trains on such text, as those papers do, and then has no cased score.
 
 A recipe with `start_from` trains another recipe's model further. That recipe runs first, without the further options,
@@ -34,82 +35,46 @@ from typing import Any
 import yaml
 from huggingface_hub.errors import StrictDataclassError
 from sacrebleu.metrics.bleu import BLEU
-from sacremoses import MosesPunctNormalizer, MosesTokenizer
 from tqdm import tqdm  # type: ignore[import-untyped, unused-ignore]
 
 from hf_seq2seq import Seq2SeqTransformerConfig, Translator
 from hf_seq2seq.atomic_writing import write_text
 from hf_seq2seq.commands.main import main as run_command
-from hf_seq2seq.data import load_parallel, read_lines
-from hf_seq2seq.evaluation import score
+from hf_seq2seq.data import read_lines
+from hf_seq2seq.evaluation import METRICS, score, scores_in
 from hf_seq2seq.hub import CardFacts
 from hf_seq2seq.hub.card import FACTS_FILE, make_card, read_facts
 from hf_seq2seq.inspection import draw_training_curves, training_curves, write_view
 from hf_seq2seq.training.command_line import parse_arguments as parse_train_arguments
 from hf_seq2seq.training.command_line import to_options
+from scripts.reproduce.corpora import CORPORA, TOKENIZED, VALIDATION, Corpus, Part, lower_and_tokenize, read_parts
 from scripts.run_arguments import keep_arguments
 
 
 RECIPES = Path(__file__).with_name("recipes")
 SCORES_FILE = "scores.json"
-TOKENIZED = "lc.norm.tok"  # the corpus's name for text that is lower-cased, with normalised punctuation, and tokenized
-VALIDATION = "validation"
-SETS = {
-    VALIDATION: "val",
-    "Test2016": "test_2016_flickr",
-    "Test2017": "test_2017_flickr",
-    "MSCOCO": "test_2017_mscoco",
-}
+_NOT_PUBLISHED = "The weights are not published; the command below makes them again."
+
 # Options of `train` that this script sets itself.
 OWN_OPTIONS = {
     *("train_source", "train_target", "train_file", "dataset_name", "validation_source", "validation_target"),
     *("validation_file", "streaming", "model_name_or_path", "output_dir", "push_to_hub", "dry_run"),
 }
 
-Pairs = tuple[list[str], list[str]]
 Files = dict[str, list[Path]]  # the source and the target file of each part
 
 
-def lower_and_tokenize(lines: Sequence[str], language: str) -> list[str]:
-    """Returns lines as the corpus's lc.norm.tok files have them. Every line of the test sets comes out equal."""
-    normalizer, tokenizer = MosesPunctNormalizer(lang=language), MosesTokenizer(lang=language)
-    return [tokenizer.tokenize(normalizer.normalize(line.lower()), return_str=True) for line in lines]
-
-
 def read_recipe(name: str) -> dict[str, Any]:
-    """Returns a recipe: its settings for `train` and for `translate`, and the kind of text.
+    """Returns a recipe: its corpus, its settings for `train` and `translate`, its metrics, and how text is prepared.
 
     Raises:
         ValueError: If it asks for an unknown kind of text.
     """
-    recipe: dict[str, Any] = yaml.safe_load((RECIPES / f"multi30k_{name}.yaml").read_text(encoding="utf-8"))
+    recipe: dict[str, Any] = yaml.safe_load((RECIPES / f"{name}.yaml").read_text(encoding="utf-8"))
     text = recipe.get("text", TOKENIZED)
     if text != TOKENIZED:
         raise ValueError(f"`text` of recipe {name} must be {TOKENIZED!r} or left out, but is {text!r} instead.")
     return recipe
-
-
-def read_raw(data: Path, files: Files, languages: Sequence[str], *, is_tokenized: bool) -> dict[str, Pairs]:
-    """Returns the lines of both sides of each part, without white space at their ends.
-
-    Args:
-        data: The folder with the raw files.
-        files: The files that will be made from them.
-        languages: The languages of source and target.
-        is_tokenized: Whether to lower-case and tokenize the text.
-
-    Raises:
-        OSError: If a file is missing or cannot be read.
-        ValueError: If it is damaged, **or** if the sides of a part have different numbers of lines.
-    """
-    texts: dict[str, Pairs] = {}
-    for part, sides in files.items():
-        pairs = list(load_parallel(*(data / f"{file.name}.gz" for file in sides), streaming=True))
-        source, target = ([pair[side].strip() for pair in pairs] for side in ("source", "target"))
-        if is_tokenized:
-            source, target = (lower_and_tokenize(*side) for side in zip((source, target), languages, strict=True))
-        texts[part] = source, target
-    return texts
 
 
 def train_commands(name: str, seed: int, files: Files, output: Path, further: Sequence[str]) -> list[list[str]]:
@@ -127,7 +92,7 @@ def train_commands(name: str, seed: int, files: Files, output: Path, further: Se
         commands = train_commands(recipe["start_from"], seed, files, start, ())
         settings["model_name_or_path"] = str((start / "model").resolve())
     settings["output_dir"] = str(output / "model")
-    for kind, part in (("train", "train"), ("validation", SETS[VALIDATION])):
+    for kind, part in (("train", "train"), ("validation", "val")):
         settings |= {f"{kind}_{side}": str(file) for side, file in zip(("source", "target"), files[part], strict=True)}
     for option in further:
         field = option.partition("=")[0].lstrip("-").replace("-", "_")
@@ -183,62 +148,65 @@ def score_tok_lc(hypotheses: Sequence[str], references: Sequence[str]) -> dict[s
 
 
 def score_all(
-    references: dict[str, list[str]], folder: Path, language: str, *, is_tokenized: bool
+    parts: dict[str, Part], folder: Path, recipe: dict[str, Any], language: str
 ) -> dict[str, dict[str, Any]]:
-    """Returns the scores of each set. Text that is lower-cased and tokenized already has no score with 13a."""
+    """Returns the scores of each set by its name."""
     scores = {}
-    for name, lines in references.items():
+    for name, part in parts.items():
         hypotheses = list(read_lines(folder / f"{name}.txt"))
-        found = score(hypotheses, lines)
-        if is_tokenized:
-            found = {key: value for key, value in found.items() if not key.startswith("bleu")}
-            found |= score_tok_lc(hypotheses, lines)
-        else:
-            found |= score_tok_lc(*(lower_and_tokenize(side, language) for side in (hypotheses, lines)))
-        scores[name] = found | {"num_sentences": len(lines)}
+        found = scores_in(score(hypotheses, part.references, recipe.get("metrics")))
+        if recipe["corpus"] == "multi30k":
+            found = _with_tok_lc(found, hypotheses, part.pairs[1], language, is_tokenized="text" in recipe)
+        scores[name] = found | {"num_sentences": len(part.sources)}
     return scores
 
 
+def _with_tok_lc(
+    scores: dict[str, Any], hypotheses: list[str], references: list[str], language: str, *, is_tokenized: bool
+) -> dict[str, Any]:
+    """Adds BLEU tok-lc. Text that is lower-cased and tokenized already has no score with 13a."""
+    if not is_tokenized:
+        return scores | score_tok_lc(*(lower_and_tokenize(side, language) for side in (hypotheses, references)))
+    kept = {key: value for key, value in scores.items() if not key.startswith("bleu")}
+    return kept | score_tok_lc(hypotheses, references)
+
+
 def describe(
-    options: argparse.Namespace, folder: Path, scores: dict[str, Any], start: str | None, further: Sequence[str]
+    options: argparse.Namespace, scores: dict[str, Any], recipe: dict[str, Any], further: Sequence[str]
 ) -> CardFacts:
-    """Returns the facts of the model's card: those that the run left, and those that this script adds."""
-    command = [
-        "scripts/reproduce/reproduce_multi30k.sh",
-        "--data",
-        "multi30k",
-        "--output",
-        options.output.resolve().name,
-    ]
-    for name in ("direction", "recipe", "seed"):
-        command += [f"--{name}", str(getattr(options, name))]
+    """Returns the facts of the model's card: those that the run left, and those that the recipe and its corpus add."""
+    corpus = CORPORA[recipe["corpus"]]
+    command = ["scripts/reproduce/reproduce.sh", "--recipe", options.recipe]
+    if len(corpus.directions) > 1:
+        command += ["--direction", options.direction]
+    command += ["--seed", str(options.seed), "--data", "DATA", "--output", options.output.resolve().name, *further]
+    title = [f"{corpus.title} {options.direction.upper()}" if len(corpus.directions) > 1 else corpus.title]
+    start = recipe.get("start_from")
+    sentences = [corpus.card["summary"], recipe.get("summary"), _NOT_PUBLISHED]
+    summary = " ".join(sentence for sentence in sentences if sentence)
+    if start:
+        summary += f" It is recipe {start}'s, trained further; updates and settings are of that second training."
     source, target = options.direction.split("-")
-    return replace(
-        read_facts(folder / FACTS_FILE),
-        title=f"Multi30k {source.upper()}-{target.upper()}, recipe {options.recipe}, seed {options.seed}",
-        summary="Captions of photographs, translated from their text alone. The weights are not published; the "
-        "command below makes them again."
-        + (
-            f" It is recipe {start}'s, trained further; updates and settings are of that second training."
-            if start
-            else ""
-        ),
-        source_languages=[source],
-        target_languages=[target],
-        data="the training pairs of [Multi30k](https://github.com/multi30k/dataset), task 1, and no other data.",
-        data_license="that of Flickr30k: non-commercial research and education",
-        command=shlex.join([*command, *further]),
-        scores=[_score_of_card(name, found) for name, found in scores.items()],
-        intended_use="To compare with published results on this corpus.",
-        limits="Short captions of everyday scenes are all that it has seen; other text it translates badly.",
-    )
+    facts: dict[str, Any] = {
+        "source_languages": [source] if len(corpus.directions) > 1 else [],
+        "target_languages": [target] if len(corpus.directions) > 1 else [],
+        "intended_use": "To compare with published results on this corpus.",
+        **corpus.card,
+        "title": ", ".join([*title, f"recipe {options.recipe}", f"seed {options.seed}"]),
+        "summary": summary,
+        "command": shlex.join(command),
+        "scores": [_score_of_card(f"{corpus.title} {name}", found) for name, found in scores.items()],
+    }
+    return replace(read_facts(options.output / "model" / FACTS_FILE), **facts)
 
 
 def _score_of_card(name: str, found: dict[str, Any]) -> dict[str, Any]:
-    note = f"BLEU tok-lc {found['bleu_tok_lc']:.2f} (`{found['bleu_tok_lc_signature']}`)"
-    note += "" if "bleu" in found else "; the other scores are of lower-cased and tokenized text too"
     kept = {key: value for key, value in found.items() if not key.startswith("bleu_tok_lc")}
-    return {"test_set": f"Multi30k {name}", "note": note, "num_sentences": found["num_sentences"], **kept}
+    if "bleu_tok_lc" in found:
+        note = f"BLEU tok-lc {found['bleu_tok_lc']:.2f} (`{found['bleu_tok_lc_signature']}`)"
+        others = "" if "bleu" in found else "; the other scores are of lower-cased and tokenized text too"
+        kept["note"] = note + others
+    return {"test_set": name, **kept}
 
 
 def write_card(facts: CardFacts, model: Path, output: Path) -> None:
@@ -253,11 +221,15 @@ def write_card(facts: CardFacts, model: Path, output: Path) -> None:
 
 def table(scores: dict[str, Any]) -> str:
     """Returns the scores as a Markdown table."""
-    rows = ["| test set | BLEU 13a cased | BLEU tok-lc | chrF |", "| --- | --- | --- | --- |"]
-    for name, found in scores.items():
-        values = [f"{found[key]:.2f}" if key in found else "-" for key in ("bleu", "bleu_tok_lc", "chrf")]
-        rows.append(f"| {' | '.join([name, *values])} |")
-    return "\n".join(rows)
+    titles = {"bleu": "BLEU 13a cased", "bleu_tok_lc": "BLEU tok-lc"}
+    titles = {name: titles.get(name) or METRICS[name].title for name in ("bleu", "bleu_tok_lc", *METRICS)}
+    columns = [name for name in titles if any(name in found for found in scores.values())]
+    rows = [["test set", *(titles[name] for name in columns)], ["---"] * (1 + len(columns))]
+    rows += [
+        [name, *(f"{found[column]:.2f}" if column in found else "-" for column in columns)]
+        for name, found in scores.items()
+    ]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
@@ -266,46 +238,55 @@ def parse_arguments(arguments: Sequence[str] | None) -> tuple[argparse.Namespace
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     add = parser.add_argument
-    add("--data", type=Path, required=True, metavar="DIR", help="folder with the raw files")
+    recipes = sorted(path.stem for path in RECIPES.glob("*.yaml"))
+    add("--recipe", choices=recipes, required=True, help="what is trained, and how")
+    add("--data", type=Path, required=True, metavar="DIR", help="folder with the files of the corpus")
     add("--output", type=Path, required=True, metavar="DIR", help="folder for everything that is made")
-    add("--direction", choices=("en-de", "de-en"), default="en-de", help="source and target language")
-    recipes = sorted(path.stem.removeprefix("multi30k_") for path in RECIPES.glob("multi30k_*.yaml"))
-    add("--recipe", choices=recipes, default="small", help="size and settings (default small)")
+    add("--direction", metavar="SOURCE-TARGET", help="such as de-en, where the corpus has two directions")
     add("--validation-only", action="store_true", help="leave out the test sets")
     add("--seed", type=int, default=1, help="of weights, dropout and the order of batches (default 1)")
     return parser.parse_known_args(arguments)
+
+
+def _choose_direction(given: str | None, corpus: Corpus) -> str:
+    if given is not None and given not in corpus.directions:
+        raise ValueError(
+            f"`--direction` must be {' or '.join(corpus.directions)} for {corpus.title}, but is {given!r} instead."
+        )
+    return given or corpus.directions[0]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Does all steps that are not done yet."""
     options, further = parse_arguments(arguments)
     output, recipe = options.output, read_recipe(options.recipe)
-    languages, hypotheses = options.direction.split("-"), output / "hypotheses"
-    sets = {name: part for name, part in SETS.items() if name == VALIDATION or not options.validation_only}
-    files = {part: [output / "data" / f"{part}.{side}" for side in languages] for part in ("train", *sets.values())}
-    is_tokenized = recipe.get("text") == TOKENIZED
+    corpus, hypotheses = CORPORA[recipe["corpus"]], output / "hypotheses"
+    options.direction = _choose_direction(options.direction, corpus)
+    sides = options.direction.split("-")
+    sets = {name: part for name, part in corpus.sets.items() if name == VALIDATION or not options.validation_only}
+    names = ["train", *sets.values()]
+    files = {name: [output / "data" / f"{name}.{side}" for side in sides] for name in names}
 
     # Mistakes are found before hours are spent.
     commands = train_commands(options.recipe, options.seed, files, output, further)
-    texts = read_raw(options.data, files, languages, is_tokenized=is_tokenized)
+    parts = read_parts(options.data, corpus, sides, names, recipe)
     given = {name: getattr(options, name) for name in ("direction", "recipe", "seed")} | {
         "options": shlex.join(further)
     }
     keep_arguments(output, given, is_begun=any((output / "model").glob("**/model.safetensors")))
 
-    for part, sides in texts.items():
-        for file, text in zip(files[part], map(_to_text, sides), strict=True):
+    for name in ("train", "val"):
+        for file, text in zip(files[name], map(_to_text, parts[name].pairs), strict=True):
             if not file.exists() or file.read_bytes() != text.encode():  # `train` goes by the date
                 write_text(file, text)
     train(commands)
-    sources, references = ({name: texts[part][side] for name, part in sets.items()} for side in (0, 1))
+    scored = {name: parts[part] for name, part in sets.items()}
+    sources = {name: part.sources for name, part in scored.items()}
     translate(output / "model", sources, recipe["translate"], hypotheses)
-    scores = score_all(references, hypotheses, languages[1], is_tokenized=is_tokenized)
+    scores = score_all(scored, hypotheses, recipe, sides[1])
     write_text(output / SCORES_FILE, f"{json.dumps(scores, indent=2)}\n")
     print(table(scores))
-    write_card(
-        describe(options, output / "model", scores, recipe.get("start_from"), further), output / "model", output
-    )
+    write_card(describe(options, scores, recipe, further), output / "model", output)
     write_view(training_curves(output / "model"), draw_training_curves, output / "curves.png")
 
 
