@@ -1,7 +1,7 @@
 """The table of metrics, and `score`, which computes them.
 
 A new metric is a new row: `train`, `evaluate`, early stopping, model cards and `push` read it there. Only
-inspection/training_curves.py names metrics itself: the ones that it draws.
+inspection/training_curves.py names metrics itself: the ones that it does not draw.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -25,10 +25,15 @@ logger = logging.getLogger(__name__)
 _SMOOTHED = "training, with label smoothing"
 _FLOOR = "the least that it can be"
 
+_NOT_DRAWN = ("ter", "exact_match")  # they say what the other scores of translation say
+
 # What each panel shows: its title, and name and key of each of its curves.
 _PANELS = (
     ("loss for each target token", ((_SMOOTHED, "loss"), ("validation", "eval_loss"))),
-    ("validation scores", tuple((METRICS[name].title, f"eval_{name}") for name in ("bleu", "chrf"))),
+    (
+        "validation scores",
+        tuple((row.title, f"eval_{name}") for name, row in METRICS.items() if name not in _NOT_DRAWN),
+    ),
     ("learning rate", (("learning rate", "learning_rate"),)),
 )
 

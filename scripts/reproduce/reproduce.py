@@ -225,10 +225,7 @@ def table(scores: dict[str, Any]) -> str:
     titles = {name: titles.get(name) or METRICS[name].title for name in ("bleu", "bleu_tok_lc", *METRICS)}
     columns = [name for name in titles if any(name in found for found in scores.values())]
     rows = [["test set", *(titles[name] for name in columns)], ["---"] * (1 + len(columns))]
-    rows += [
-        [name, *(f"{found[column]:.2f}" if column in found else "-" for column in columns)]
-        for name, found in scores.items()
-    ]
+    rows += [[name, *(f"{found[column]:.2f}" for column in columns)] for name, found in scores.items()]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

@@ -342,6 +342,15 @@ def test_what_contradicts_itself_is_refused_by_the_command_and_in_python(
             },
             {"greater_is_better": False, "lr_scheduler_kwargs": {"patience": 3, "mode": "min"}},
         ),
+        (
+            {
+                "validation_file": "v",
+                "lr_scheduler_type": "reduce_lr_on_plateau",
+                "metric_for_best_model": "per",
+                "metrics": "g2p_wer,per",
+            },
+            {"greater_is_better": False, "lr_scheduler_kwargs": {"mode": "min"}, "predict_with_generate": True},
+        ),
         ({"streaming": True, "max_steps": 5, "tokens_per_batch": 9}, {"ignore_data_skip": True}),
         ({"tokens_per_update": 2048}, {"tokens_per_batch": 2048, "gradient_accumulation_steps": 1}),
         ({"streaming": True, "max_steps": 5, "tokens_per_update": 9}, {"tokens_per_batch": 9}),
@@ -406,6 +415,17 @@ def test_lower_is_better_for_ter_and_scores_need_generation() -> None:
     assert args.greater_is_better is False
     assert args.predict_with_generate
     assert not training_arguments(metric_for_best_model="loss").predict_with_generate
+
+
+def test_a_function_of_the_users_own_says_which_way_is_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "both_ways.py").write_text(
+        "def up(*texts): ...\ndef down(*texts): ...\ndown.higher_is_better = False\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, is_higher in {"up": True, "down": False}.items():
+        args = training_arguments(metrics="bleu,both_ways:up,both_ways:down", metric_for_best_model=name)
+        assert args.greater_is_better is is_higher
+        assert args.predict_with_generate
 
 
 def test_as_many_checkpoints_are_kept_as_are_averaged() -> None:

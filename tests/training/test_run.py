@@ -669,22 +669,34 @@ def test_a_checkpoint_without_a_tokenizer_is_gone_on_from(settings: Settings, fi
 
 
 def test_scores_within_the_run_are_those_of_evaluate(
-    settings: Settings, tmp_path: Path, command: Callable[..., tuple[int, str, str]]
+    settings: Settings,
+    tmp_path: Path,
+    command: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The references are the texts of the file, unknown words and all: https://github.com/OpenNMT/OpenNMT-py/issues/2309."""
     (tmp_path / "v.source").write_text("one two three\nfour five\ntwo\nfive one four\n", encoding="utf-8")
     long = "eins zwei " * 30
     (tmp_path / "v.target").write_text(f"eins Ω zwei drei\nvier ΩΩ\n{long}\nfünf eins vier\n", encoding="utf-8")
     validation = {f"validation_{side}": tmp_path / f"v.{side}" for side in ("source", "target")}
-    run(settings, tmp_path / "out", **validation, max_steps=2, predict_with_generate=True, eval_steps=2, save_steps=2)
+    own = "return [len(text) + len(line[0]) for text, line in zip(sources, references)]"
+    (tmp_path / "run_scores.py").write_text(f"def lengths(hypotheses, references, sources):\n    {own}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    metrics = ",".join([*METRICS, "run_scores:lengths"])
+    steps = {"max_steps": 2, "eval_steps": 2, "save_steps": 2}
+    results = run(settings, tmp_path / "out", **validation, **steps, predict_with_generate=True, metrics=metrics)
     state = json.loads((tmp_path / "out" / "checkpoint-2" / "trainer_state.json").read_text())
     (in_training,) = [entry for entry in state["log_history"] if "eval_bleu" in entry]
     files = ("--source", tmp_path / "v.source", "--reference", tmp_path / "v.target")
-    status, output, _ = command("evaluate", tmp_path / "out" / "checkpoint-2", *files, "--json")
+    status, output, _ = command("evaluate", tmp_path / "out" / "checkpoint-2", *files, "--json", "--metrics", metrics)
     assert status == 0
     scores = json.loads(output)
     assert scores["ter"] > 0
-    assert {name: in_training[f"eval_{name}"] for name in METRICS} == {name: scores[name] for name in METRICS}
+    texts = [file.read_text(encoding="utf-8").splitlines() for file in validation.values()]
+    assert scores["lengths"] == sum(len(text) for side in texts for text in side) / 4
+    names = [*METRICS, "lengths"]
+    assert {name: in_training[f"eval_{name}"] for name in names} == {name: scores[name] for name in names}
+    assert {name: results[name] for name in names} == {name: scores[name] for name in names}
 
 
 def test_settings_of_generation_in_a_file_are_refused_before_anything_is_read_or_followed(

@@ -226,7 +226,7 @@ def test_a_recipe_of_tokenized_text_trains_on_it_and_has_no_cased_score(
     expected = sacrebleu.corpus_bleu(hypotheses, [references], tokenize="none", force=True).score
     assert found["bleu_tok_lc"] == pytest.approx(expected)
     assert "bleu" not in found
-    assert "| validation | - | " in capsys.readouterr().out
+    assert "| test set | BLEU tok-lc | chrF |" in capsys.readouterr().out
     assert "of lower-cased and tokenized text too" in (output / "card.md").read_text()
 
 
