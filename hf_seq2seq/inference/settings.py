@@ -246,7 +246,9 @@ class DecodingSettings:
             num_prefix: Number of tokens of its prefix.
             num_positions: The most tokens that the model has positions for.
         """
-        limit = max(longest_output(num_source), num_prefix + (self.min_new_tokens or 0) + 1)
+        limit = longest_output(num_source)
+        if self.min_new_tokens is not None:
+            limit = max(limit, num_prefix + self.min_new_tokens + 1)
         if self.max_new_tokens is not None:
             limit = num_prefix + self.max_new_tokens
         return int(min(limit, num_positions))
