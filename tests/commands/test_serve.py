@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 from huggingface_hub.utils import httpx  # type: ignore[attr-defined]
-from inference.test_translator import letters_model, random_texts
+from inference.test_translator import random_texts
+from serving.local_server import varied_model
 from transformers import PreTrainedTokenizerFast
 
 from hf_seq2seq import Translator
@@ -32,7 +33,7 @@ TEXTS = [f"{a} {b}" for a in random_texts(3, 5, 2, 8) for b in random_texts(1, 2
 @pytest.fixture
 def folder(letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> Path:
     path = tmp_path / "model"
-    letters_model(end_bias=3.0).save_pretrained(path)
+    varied_model().save_pretrained(path)
     letter_tokenizer.save_pretrained(path)
     return path
 
@@ -142,7 +143,7 @@ def test_ctranslate2_s_answers_are_those_of_its_translator(
     folder: Path, letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
     exported = tmp_path / "exported"
-    to_ctranslate2(letters_model(end_bias=3.0), letter_tokenizer, exported)
+    to_ctranslate2(varied_model(), letter_tokenizer, exported)
     expected = Translator.from_pretrained(exported, backend="ctranslate2")(TEXTS)
     with serve(f"en-de={exported}", "--backend", "ctranslate2") as (url, _):
         found = httpx.post(f"{url}/translate", json={"q": TEXTS}, timeout=60).json()

@@ -9,14 +9,20 @@ from threading import Semaphore, Thread
 from typing import Any
 
 import uvicorn
+from inference.test_translator import letters_model
 
-from hf_seq2seq import Translator
+from hf_seq2seq import Seq2SeqTransformerForConditionalGeneration, Translator
 from hf_seq2seq.serving import Limits, Loading, ModelSpec, make_app
 from hf_seq2seq.serving.messages import Result, Search
 from hf_seq2seq.serving.worker import WorkerDiedError, _answer
 
 
 _MANY = 1_000_000
+
+
+def varied_model() -> Seq2SeqTransformerForConditionalGeneration:
+    """A random model of letters that translates most texts differently, by which mixed-up answers are found out."""
+    return letters_model(end_bias=2.0, seed=4)
 
 
 @dataclass

@@ -13,7 +13,7 @@ from huggingface_hub import InferenceClient, constants
 from huggingface_hub.utils import httpx  # type: ignore[attr-defined]
 from inference.test_translator import letters_model, random_texts
 from libretranslatepy import LibreTranslateAPI
-from serving.local_server import LocalServer, serving
+from serving.local_server import LocalServer, serving, varied_model
 from transformers import PreTrainedTokenizerFast
 
 from hf_seq2seq import Translator
@@ -25,7 +25,7 @@ TEXTS = random_texts(3, 8, 1, 5)
 
 @pytest.fixture(scope="module")
 def translator(letter_tokenizer: PreTrainedTokenizerFast) -> Translator:
-    return Translator(letters_model(end_bias=3.0), letter_tokenizer)
+    return Translator(varied_model(), letter_tokenizer)
 
 
 @pytest.fixture(scope="module")
@@ -334,7 +334,7 @@ def test_a_long_line_is_translated_in_parts(letter_tokenizer: PreTrainedTokenize
 def test_models_are_found_by_their_languages(
     translator: Translator, letter_tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
-    other = Translator(letters_model(end_bias=3.0, seed=5), letter_tokenizer)
+    other = Translator(letters_model(end_bias=2.5, seed=6), letter_tokenizer)
     models = [ModelSpec(str(tmp_path), (("en", "de"), ("fr", "de"))), ModelSpec("me/two", (("en", "zh"),))]
     with serving([translator, other], models) as server:
         assert ask(server, q="a b", source="en", target="de")[1] == {"translatedText": translator("a b")}
