@@ -13,6 +13,13 @@ if TYPE_CHECKING:
 _IDS = {"source": "input_ids", "target": "labels"}
 
 
+def longer_side_lengths(dataset: "Dataset") -> "NDArray[np.int64]":
+    """Returns the number of tokens of the longer side of each pair, or of the source where there are no targets."""
+    lengths = side_lengths(dataset, "source")
+    has_targets = {"target_length", "labels"} & set(dataset.column_names)
+    return np.maximum(lengths, side_lengths(dataset, "target")) if has_targets else lengths
+
+
 def side_lengths(dataset: "Dataset", side: Literal["source", "target"]) -> "NDArray[np.int64]":
     """Returns the number of tokens of each source, or of each target, of a dataset of pairs.
 

@@ -85,7 +85,7 @@ def _run(settings: Settings, folder: RunFolder) -> dict[str, Any]:
         return _tell_finished(finished, folder)
     model = prepare_model(settings, tokenizer)
     if args.dry_run:
-        return describe_plan(model, datasets["train"], args)
+        return describe_plan(model, datasets["train"], args, datasets.get("validation"))
 
     trainer = _make_trainer(settings, model, tokenizer, datasets, pairs)
     if settings.is_writer:

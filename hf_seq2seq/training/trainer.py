@@ -21,6 +21,7 @@ from transformers.trainer_utils import EvalLoopOutput, PredictionOutput, seed_wo
 
 from hf_seq2seq.data.batching import TokenBudgetBatchSampler, TokenBudgetStream
 from hf_seq2seq.data.collator import Seq2SeqCollator
+from hf_seq2seq.data.evaluation_batching import InOrderBatchSampler
 from hf_seq2seq.data.lengths import side_lengths
 from hf_seq2seq.data.stream_loader import StreamLoader
 from hf_seq2seq.evaluation import decode
@@ -30,8 +31,9 @@ from hf_seq2seq.search_defaults import default_search
 from hf_seq2seq.token_lookup import readable_texts
 
 from .arguments import Seq2SeqTransformerTrainingArguments
-from .batches import choose_batches
+from .batches import choose_batches, choose_evaluation_batches
 from .checkpoints import checkpoint_folder, load_state, writing_checkpoint
+from .evaluation_losses import EvaluationLosses
 from .generation_config import complete_generation_config
 from .progress import TokensProgressCallback
 from .publishing import PublishingTrainer
@@ -105,11 +107,11 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
             self.add_callback(TokensProgressCallback)
         self._token_counts = torch.zeros(3, dtype=torch.float64)  # real target, all real, all with padding
         self._counted_since = time.perf_counter()
-        self._row_losses: list[torch.Tensor] = []
         self._limits_by_source = False
         self.train_seconds: float | None = None
         self._paper_scheduler: LRScheduler | None = None
         self._stream_loader: StreamLoader | None = None
+        self._losses = EvaluationLosses(self.accelerator)
 
     @property
     def last_loss(self) -> float | None:
@@ -270,8 +272,11 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
             collator = replace(collator, bpe_dropout=0.0)
         # Workers end with the evaluation: they would not be used again.
         options = self._loader_options() | {"collate_fn": collator, "persistent_workers": False}
+        batches = choose_evaluation_batches(dataset, self.args)
         if getattr(dataset, "column_names", None):
             dataset = self._remove_unused_columns(dataset, description="Evaluation")
+        if batches is not None:
+            return DataLoader(dataset, batch_sampler=batches, **options)
         loader = DataLoader(dataset, batch_size=self.args.eval_batch_size, **options)
         return self.accelerator.prepare(loader)  # type: ignore[no-any-return]
 
@@ -350,9 +355,11 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
     ) -> EvalLoopOutput:
         """Evaluates with random numbers of its own, and with the mean loss of all target tokens."""
         started = time.perf_counter()
-        self._row_losses = []
         # Seq2SeqTrainer's own choice keeps the pairs that fill up the last batch, once for each process.
-        self.gather_function = self.accelerator.gather_for_metrics
+        dataset: Any = dataloader.dataset
+        is_in_order = isinstance(dataloader.batch_sampler, InOrderBatchSampler)
+        self._losses = EvaluationLosses(self.accelerator, len(dataset) if is_in_order else None)
+        self.gather_function = self._losses.gather
         if isinstance(self.model, FSDPModule):
             register_fsdp_forward_method(self.model, "generate")  # type: ignore[arg-type]  # else `generate` would find embeddings in shards
         devices = [self.args.device] if self.args.device.type == "cuda" else []
@@ -360,9 +367,9 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
             output: Any = super().evaluation_loop(
                 dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
             )
-        if self._row_losses:
-            losses, counts = torch.cat(self._row_losses).cpu().double().sum(dim=0).tolist()
-            output.metrics[f"{metric_key_prefix}_loss"] = losses / max(counts, 1)
+        mean = self._losses.mean()
+        if mean is not None:
+            output.metrics[f"{metric_key_prefix}_loss"] = mean
         if self.args.predict_with_generate and output.predictions is not None:
             self._log_samples(dataloader.dataset, output)
         self._counted_since += time.perf_counter() - started
@@ -378,21 +385,19 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
     ) -> tuple[Any, torch.Tensor | None, torch.Tensor | None]:
         """Returns the loss of a batch, generated ids (B, T) or logits (B, T, V), and its labels (B, T)."""
         labels = inputs.get("labels")
+        self._losses.begin_step(next(value for value in inputs.values() if isinstance(value, torch.Tensor)))
         if labels is None:
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **gen_kwargs)
         predictions = None
         if self.args.predict_with_generate and not prediction_loss_only:
             predictions = self._generate(model, inputs, ignore_keys, gen_kwargs or self._gen_kwargs)
         inputs = self._prepare_inputs(inputs)
-        labels = inputs["labels"]
+        needs_logits = predictions is None and not prediction_loss_only
         with torch.no_grad(), self.compute_loss_context_manager():
-            logits = model(**inputs).logits
-        rows = _row_losses(logits, labels)
-        self._row_losses.append(self.accelerator.gather_for_metrics(rows))
-        loss = rows[:, 0].sum() / rows[:, 1].sum().clamp(min=1)
+            loss, logits = self._losses.compute(model, inputs, needs_logits)
         if prediction_loss_only:
             return loss, None, None
-        return loss, logits if predictions is None else predictions, labels
+        return loss, logits if needs_logits else predictions, inputs["labels"]
 
     def _generate(
         self, model: nn.Module, inputs: dict[str, Any], ignore_keys: list[str] | None, gen_kwargs: dict[str, Any]
@@ -486,11 +491,3 @@ class Seq2SeqTransformerTrainer(PublishingTrainer):
         super()._load_rng_state(checkpoint)
         if self._stream_loader is not None and checkpoint is not None:
             load_stream_position(checkpoint, self.args, self._stream_loader)
-
-
-def _row_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Returns for each row its summed cross-entropy and its number of targets, shape (B, 2); logits (B, T, V)."""
-    losses = nn.functional.cross_entropy(
-        logits.flatten(0, 1).float(), labels.flatten(), ignore_index=-100, reduction="none"
-    ).view_as(labels)
-    return torch.stack((losses.sum(dim=1), (labels != -100).sum(dim=1)), dim=1)

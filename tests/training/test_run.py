@@ -405,6 +405,8 @@ def test_a_dry_run_counts_what_would_be_trained_and_writes_nothing(settings: Set
     assert plan["epochs"] == 4
     assert 0 < plan["padding"] < 0.5
     assert plan["parameters"] * 16 < plan["memory_gib"] * 2**30 < 100e6
+    searching = run(settings, tmp_path / "out", dry_run=True, generation_num_beams=900)
+    assert searching["memory_gib"] > 10 * plan["memory_gib"]  # that of the evaluation
     trained = run(settings, tmp_path / "out", max_steps=None, num_train_epochs=4, save_steps=None)
     assert trained["num_steps"] == plan["updates"]
     assert load_model(tmp_path / "out").num_parameters() == plan["parameters"]

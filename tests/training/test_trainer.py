@@ -668,3 +668,35 @@ def test_resuming_within_an_epoch_goes_on_with_its_next_batch(
     first = train_by_tokens(many_pairs, tokenizer, parts, **settings, save_steps=middle, max_steps=middle)
     second = train_by_tokens(many_pairs, tokenizer, parts, **settings, save_steps=1000, resume=True)
     assert first + second == straight
+
+
+@pytest.mark.parametrize("generates", [False, True])
+def test_evaluation_holds_no_more_tokens_than_a_batch_of_training_and_no_logits(
+    generates: bool, dataset: Dataset, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """The logits of 64 long pairs took a gigabyte."""
+    seen: list[tuple[int, int]] = []
+    forward = Model.forward
+
+    @wraps(forward)
+    def note(self: Model, *args: Any, **inputs: Any) -> Any:
+        output = forward(self, *args, **inputs)
+        if inputs.get("labels") is not None:
+            assert not isinstance(output.logits, Tensor)
+            seen.append((len(inputs["labels"]), max(inputs["labels"].shape[1], inputs["input_ids"].shape[1])))
+        return output
+
+    model = tiny_model()
+    trainer = make_trainer(
+        *(model, dataset, tokenizer, tmp_path),
+        train_sampling_strategy="random",
+        tokens_per_batch=20,
+        predict_with_generate=generates,
+        generation_max_length=3,
+    )
+    monkeypatch.setattr(Model, "forward", note)
+    evaluation = trainer.evaluate()
+    assert sum(rows for rows, _ in seen) == len(dataset)
+    assert all(rows * longest <= 20 for rows, longest in seen)
+    monkeypatch.undo()
+    assert evaluation["eval_loss"] == pytest.approx(hand_made_loss(model, dataset, 0.0).item(), rel=1e-5)
