@@ -298,7 +298,7 @@ def test_scores_are_those_of_the_whole_text_of_all_validation_pairs(
     (tmp_path / "v.target").write_text("eins Ω\n" + "zwei " * 30 + "\nfünf\n", encoding="utf-8")
     scored: list[Any] = []
 
-    def keep(*texts: Any) -> dict[str, Any]:
+    def keep(*texts: Any, **options: Any) -> dict[str, Any]:
         scored.append(texts)
         return {}
 
@@ -556,7 +556,7 @@ def test_sorted_training_batches_leave_the_validation_pairs_in_order(settings: S
         "train_sampling_strategy": "group_by_length",
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hf_seq2seq.training.final_evaluation.score", lambda *given: {"texts": given[:2]})
+        patch.setattr("hf_seq2seq.training.final_evaluation.score", lambda *given, **options: {"texts": given[:2]})
         hypotheses, references = run(settings, tmp_path / "out", **options, max_steps=1)["texts"]
     sources, targets = (Path(settings[f"validation_{side}"]).read_text().splitlines() for side in ("source", "target"))
     assert list(references) == targets
