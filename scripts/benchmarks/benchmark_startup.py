@@ -123,8 +123,11 @@ def table(seconds: dict[str, list[float]]) -> str:
     return "\n".join(lines)
 
 
-def first_line(command: Sequence[str], sentence: str) -> tuple[float, str]:
-    """Returns how long a process takes to its first line, and the line. More input may come, as from a person."""
+def first_line(command: Sequence[str], sentence: str) -> tuple[float, float, str]:
+    """Returns how long a process takes to its first line, in seconds and CPU seconds, and the line.
+
+    More input may come, as from a person.
+    """
     start = time.perf_counter()
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as process:
@@ -134,10 +137,12 @@ def first_line(command: Sequence[str], sentence: str) -> tuple[float, str]:
         process.stdin.flush()
         line = process.stdout.readline()
         seconds = time.perf_counter() - start
+        fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        cpu = sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")  # user and system time
         process.stdin.close()
     if not line or process.returncode:
         raise RuntimeError(f"{command[0]} must write a line, but ended with status {process.returncode} instead.")
-    return seconds, line
+    return seconds, cpu, line
 
 
 def stage_seconds(stages: dict[str, str]) -> dict[str, float]:
@@ -162,14 +167,14 @@ def measure_first_line(folder: Path, sentence: str, rounds: int) -> str:
         stages: dict[str, list[dict[str, float]]] = {name: [] for name in commands}
         for _ in range(rounds):
             for name, command in commands.items():
-                taken, line = first_line(command, sentence)
+                taken, cpu, line = first_line(command, sentence)
                 seconds[name].append(taken)
                 lines[name].add(line)
                 filled = {
                     stage: statements.format(folder=folders[name], sentence=sentence)
                     for stage, statements in STAGES[name].items()
                 }
-                stages[name].append(stage_seconds(filled))
+                stages[name].append({"process start to first line": cpu, **stage_seconds(filled)})
     ratios = [ours / peer for ours, peer in zip(seconds[OURS], seconds[PEER], strict=True)]
     rows = [
         table(seconds),
@@ -178,7 +183,7 @@ def measure_first_line(folder: Path, sentence: str, rounds: int) -> str:
         f"| CPU, s | {OURS} | {PEER} |",
         "|---|---|---|",
     ]
-    for stage in STAGES[OURS]:
+    for stage in stages[OURS][0]:
         cells = [
             f"{min(round_[stage] for round_ in of_kind):.2f}" if stage in of_kind[0] else ""
             for of_kind in stages.values()
