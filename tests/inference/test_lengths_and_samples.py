@@ -87,6 +87,7 @@ def test_samples_with_a_seed_do_not_depend_on_the_batch(translator: Translator) 
     assert len({sample.text for line in found for sample in line}) > 6
     other = translator.hypotheses(texts, **options, seed=6)
     assert [[sample.text for sample in line] for line in other] != [[sample.text for sample in line] for line in found]
+    assert len(set(translator(texts[:1] * 8, do_sample=True, seed=5))) > 2  # the same text on other lines
     more = translator.hypotheses(texts, do_sample=True, n_best=5, seed=5)
     assert [line[:3] for line in more] == alone
 
