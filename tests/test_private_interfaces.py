@@ -61,6 +61,7 @@ FUNCTIONS: dict[Any, dict[str, str]] = {
         "_get_grad_norm": "self, model, grad_norm",
         "_get_output_dir": "self, trial",
         "_load_from_checkpoint": "self, resume_from_checkpoint, model",
+        "_load_rng_state": "self, checkpoint",
         "_prepare_inputs": "self, inputs",
         "_push_from_checkpoint": "self, checkpoint_folder",
         "_remove_unused_columns": "self, dataset, description",
@@ -73,6 +74,7 @@ FUNCTIONS: dict[Any, dict[str, str]] = {
     PreTrainedTokenizerBase: {
         "_add_tokens": "self, new_tokens, special_tokens",
         "_decode": "self, token_ids, skip_special_tokens, clean_up_tokenization_spaces, **kwargs",
+        "_save_pretrained": "self, save_directory, file_names, legacy_format, filename_prefix",
     },
 }
 # What is read or set.
@@ -86,7 +88,7 @@ ATTRIBUTES: dict[Any, list[str]] = {
     # The first is a method that a model may have, the others are set in the settings of a search.
     GenerationMixin: ["_reorder_cache", "_eos_token_tensor", "_is_user_defined", "_pad_token_tensor"],
     Seq2SeqTrainer: ["_gen_kwargs"],
-    PreTrainedTokenizerBase: ["_extra_special_tokens"],
+    PreTrainedTokenizerBase: ["_extra_special_tokens", "_switch_to_input_mode", "_switch_to_target_mode"],
     Dataset: ["_fingerprint"],
     accelerate.hooks: ["_hf_hook"],
     huggingface_hub.utils: ["httpx"],  # the client that it was built on, httpx or httpx2

@@ -66,7 +66,8 @@ def test_a_run_trains_all_but_the_frozen_weights_with_fewer_bytes_of_memory(tmp_
     unchanged = {name for name, weight in after.items() if torch.equal(weight, before[name])}
     assert unchanged == {name for name in after if name.startswith("model.encoder.")}
 
-    plans = [run("plan", dry_run=True, **options) for options in (frozen, {})]
+    alone: dict[str, Any] = {"validation_source": None, "validation_target": None}
+    plans = [run("plan", dry_run=True, **alone, **options) for options in (frozen, {})]
     num_frozen = sum(after[name].numel() for name in unchanged)
     saved = (plans[1]["memory_gib"] - plans[0]["memory_gib"]) * 2**30
     assert saved == pytest.approx(16 * num_frozen)  # gradients, and three of their size in the optimizer
