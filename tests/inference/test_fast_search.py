@@ -16,6 +16,7 @@ from hf_seq2seq.inference.fast_search import FastSearch, best_continuations
 from hf_seq2seq.inference.segment import Segment
 from hf_seq2seq.inference.settings import DecodingSettings
 from hf_seq2seq.inference.torch_search import TorchSearch, generate_arguments
+from hf_seq2seq.model import packed_seq2seq_transformer
 from hf_seq2seq.output_limits import end_ids
 
 
@@ -70,14 +71,14 @@ def searched(
 
 @pytest.fixture
 def both_ways(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[list[list[int]]]]:
-    """Searches without and with `generate()`, and returns what both find."""
+    """Searches without and with `generate()`, by the model's own steps, and returns what both find."""
 
     def search(model: Any, *arguments: Any, **options: Any) -> list[list[list[int]]]:
         with monkeypatch.context() as patch:
             patch.setattr(type(model), "generate", None)
             fast = searched(model, *arguments, **options)
         with monkeypatch.context() as patch:
-            patch.setattr(FastSearch, "for_call", lambda *_: None)
+            patch.setattr(packed_seq2seq_transformer, "_can_be_packed", lambda *_: False)
             assert searched(model, *arguments, **options) == fast
         return fast
 
