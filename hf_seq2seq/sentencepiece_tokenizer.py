@@ -27,6 +27,8 @@ _NOT_SPELLABLE = (_UNKNOWN, _CONTROL, _BYTE)  # the types of pieces that no text
 def load_sentencepiece(path: PathLike, special_tokens: Sequence[str] = SPECIAL_TOKENS) -> PreTrainedTokenizerFast:
     """Returns a tokenizer with the pieces and ids of a SentencePiece model, which ends each text with `</s>`.
 
+    Where a text can be cut in two ways that are equally likely, such as hh + h and h + hh, it may choose the other.
+
     Args:
         path: The file, which usually ends in .model or .spm.
         special_tokens: Those of `<pad>`, `<s>`, `</s>` and `<unk>` that the tokenizer has to have. The ones that the

@@ -1,13 +1,25 @@
 #!/usr/bin/env bash
-# Makes an environment of its own for a program that this package is compared with, and prints its Python.
+# Makes an environment of its own for a program that this package is compared with, and prints its Python; for
+# transformers.js it is the folder node_modules.
 #
-#   scripts/install_peer.sh pymarian|argostranslate|deepspeed
+#   scripts/install_peer.sh pymarian|argostranslate|deepspeed|transformers.js
 #
 # It lies in .cache/peers/NAME. Where it was made before, nothing is done and no network is needed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-name=${1:?"name a peer: scripts/install_peer.sh pymarian|argostranslate|deepspeed"}
+name=${1:?"name a peer: scripts/install_peer.sh pymarian|argostranslate|deepspeed|transformers.js"}
 folder=$PWD/.cache/peers/$name
+
+if [ "$name" = transformers.js ]; then
+  if [ ! -e "$folder/installed" ]; then
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    (cd "$folder" && npm install --silent --ignore-scripts @huggingface/transformers@4.3.2 >&2)
+    touch "$folder/installed"
+  fi
+  echo "$folder/node_modules"
+  exit
+fi
 
 case $name in
   pymarian) packages=(pymarian==1.12.42 numpy) ;;

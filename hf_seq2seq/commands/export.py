@@ -33,6 +33,12 @@ def export(
     target_language: Annotated[
         str | None, typer.Option(help="For argos: the code of the language that it writes.")
     ] = None,
+    library: Annotated[
+        str | None,
+        typer.Option(
+            help="For web: the folder node_modules that `npm install --ignore-scripts @huggingface/transformers` made."
+        ),
+    ] = None,
 ) -> None:
     """Write a trained model and its tokenizer for another engine.
 
@@ -49,6 +55,7 @@ def export(
         "quantization": quantization,
         "source_language": source_language,
         "target_language": target_language,
+        "library": library,
     }
     options = {name: value for name, value in given.items() if value is not None}
     for name in options.keys() - signature(export_model).parameters.keys():

@@ -32,7 +32,9 @@ OPSET = 20
 # A graph with more bytes of weights is stored as two files: the limit of protobuf is 2 GiB for a file.
 _LARGEST_FILE = 2**31 - 2**26
 
-_BATCH, _SOURCE, _PAST, _TARGET = map(Dim, ("batch", "source_length", "past_length", "target_length"))
+# The variable sizes of the graphs.
+AXES = {name: Dim(f"{name}_length" if name != "batch" else name) for name in ("batch", "source", "past", "target")}
+_BATCH, _SOURCE, _PAST, _TARGET = AXES.values()
 
 
 def to_onnx(
@@ -76,7 +78,7 @@ def to_onnx(
         plain.config.save_pretrained(unfinished)
         without_unused_settings(model.generation_config).save_pretrained(unfinished)
         tokenizer.save_pretrained(unfinished)
-        with torch.inference_mode(), _quiet():
+        with torch.inference_mode(), quiet():
             _export_graphs(plain, unfinished)
 
 
@@ -112,7 +114,7 @@ class _Decoder(nn.Module):
     def forward(
         self, input_ids: Tensor, encoder_hidden_states: Tensor, encoder_attention_mask: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
-        """Returns the logits, and keys and values in the order of `_cache_names`."""
+        """Returns the logits, and keys and values in the order of `cache_names`."""
         cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
         outputs = self.model(
             decoder_input_ids=input_ids,
@@ -159,7 +161,8 @@ class _DecoderWithPast(nn.Module):
         return outputs.logits, [states for layer in layers for states in (layer.keys, layer.values)]
 
 
-def _cache_names(prefix: str, num_layers: int, stacks: Sequence[str] = ("decoder", "encoder")) -> list[str]:
+def cache_names(prefix: str, num_layers: int, stacks: Sequence[str] = ("decoder", "encoder")) -> list[str]:
+    """Returns the names of the keys and values of all layers, in the order of the graphs."""
     return [
         f"{prefix}.{layer}.{stack}.{part}"
         for layer in range(num_layers)
@@ -177,15 +180,15 @@ def _export_graphs(model: Any, folder: Path) -> None:
     encoder_states = encoder(source_ids, mask)
     _, past = decoder(target_ids, encoder_states, mask)
     source, target = {0: _BATCH, 1: _SOURCE}, {0: _BATCH, 1: _TARGET}
-    past_names = _cache_names("past_key_values", num_layers)
+    past_names = cache_names("past_key_values", num_layers)
     past_axes = [{0: _BATCH, 2: _PAST if ".decoder." in name else _SOURCE} for name in past_names]
-    _export(
+    export_graph(
         encoder,
         folder / "encoder_model.onnx",
         {"input_ids": (source_ids, source), "attention_mask": (mask, source)},
         ["last_hidden_state"],
     )
-    _export(
+    export_graph(
         decoder,
         folder / "decoder_model.onnx",
         {
@@ -193,9 +196,9 @@ def _export_graphs(model: Any, folder: Path) -> None:
             "encoder_hidden_states": (encoder_states, source),
             "encoder_attention_mask": (mask, source),
         },
-        ["logits", *_cache_names("present", num_layers)],
+        ["logits", *cache_names("present", num_layers)],
     )
-    _export(
+    export_graph(
         _DecoderWithPast(model),
         folder / "decoder_with_past_model.onnx",
         {
@@ -203,12 +206,12 @@ def _export_graphs(model: Any, folder: Path) -> None:
             "encoder_attention_mask": (mask, source),
             "past_key_values": (past, past_axes),
         },
-        ["logits", *_cache_names("present", num_layers, ("decoder",))],
+        ["logits", *cache_names("present", num_layers, ("decoder",))],
         past_names,
     )
 
 
-def _export(
+def export_graph(
     module: nn.Module,
     path: Path,
     inputs: dict[str, tuple[Any, Any]],
@@ -244,7 +247,7 @@ def _export(
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Silences messages of the exporter: that torchvision is missing, and which names of axes it merged."""
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = logger.level

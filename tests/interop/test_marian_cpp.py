@@ -23,7 +23,11 @@ from hf_seq2seq.loading import load_model
 Command = Callable[..., tuple[int, str, str]]
 
 TOKENS = ["</s>", "<unk>", "a", "b", "c", "d", "e", "f", "null", "1", "~"]
-PRE_NORM = {"transformer-preprocess": "n", "transformer-postprocess": "da", "transformer-postprocess-top": "n"}
+PRE_NORM: dict[str, Any] = {
+    "transformer-preprocess": "n",
+    "transformer-postprocess": "da",
+    "transformer-postprocess-top": "n",
+}
 UNTIED = {"tied-embeddings-all": False}
 SEPARATE: dict[str, Any] = {"dim-vocabs": [11, 9], "tied-embeddings-all": False}
 

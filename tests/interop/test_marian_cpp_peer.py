@@ -18,7 +18,7 @@ from hf_seq2seq.interop.marian_cpp import import_folder
 from hf_seq2seq.sentencepiece_tokenizer import load_sentencepiece
 
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.peer, pytest.mark.timeout(1800)]
 
 JOINT: dict[str, Any] = {
     "vocabs": ["vocab.spm", "vocab.spm"],
@@ -58,14 +58,17 @@ def python() -> str:
 def pairs(count: int, seed: int) -> tuple[list[str], list[str]]:
     """Sources, and their words spelt backwards."""
     letters = random.Random(0)
-    words = ["".join(letters.choices("abcdefgh", k=letters.randint(2, 5))) for _ in range(40)]
+    # No letter twice in a row: of pieces such as hh + h and h + hh, each library takes another.
+    words = ["".join(letters.sample("abcdefgh", letters.randint(2, 5))) for _ in range(40)]
     chooser = random.Random(seed)
     lines = [chooser.choices(words, k=chooser.randint(2, 7)) for _ in range(count)]
     return [" ".join(line) for line in lines], [" ".join(word[::-1] for word in line) for line in lines]
 
 
 def limit(options: dict[str, Any]) -> list[object]:
-    return ["--max-length", options["max-length"]] if "max-length" in options else []
+    """Options of Marian for a kind. In the new layout it reads padding wrongly where positions are sinusoids."""
+    length = ["--max-length", options["max-length"]] if "max-length" in options else []
+    return [*length, "--mini-batch", 1] if options.get("type") == "transformer-new" else length
 
 
 @torch.no_grad()
@@ -76,6 +79,12 @@ def our_scores(model: Any, tokenizer: Any, sources: list[str], targets: list[str
         logits = model(input_ids=tokenizer(source, return_tensors="pt")["input_ids"], labels=labels).logits[0]
         scores.append(logits.log_softmax(-1).gather(1, labels[0][:, None])[:, 0].tolist())
     return scores
+
+
+def special_ids(tokenizer: Any) -> dict[str, Any]:
+    """The fields of a config that a tokenizer settles."""
+    ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    return ids | {"decoder_start_token_id": tokenizer.bos_token_id, "vocab_size": len(tokenizer)}
 
 
 def assert_same_scores(actual: list[list[float]], expected: list[list[float]]) -> None:
@@ -104,7 +113,7 @@ def assert_same_texts(model: Any, tokenizer: Any, marian: Marian, *options: obje
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_imported_model_scores_and_translates_as_in_marian(kind: str, tmp_path: Path) -> None:
     marian, options = Marian(python(), tmp_path / "marian", kind == "pre-norm"), KINDS[kind]
-    marian.train(*pairs(3000, seed=1), **(options | {"after-batches": 500}))
+    marian.train(*pairs(3000, seed=1), **(options | {"after-batches": 1000}))
     model, tokenizer = import_folder(marian.folder)
     sources, targets = pairs(100, seed=2)
     assert_same_scores(our_scores(model, tokenizer, sources, targets), marian.score(sources, targets, *limit(options)))
@@ -154,7 +163,7 @@ def test_our_own_models_score_and_translate_in_marian_as_in_ours(
         tokenizer = load_sentencepiece(trained.folder / "vocab.spm")
     else:
         tokenizer = train_tokenizer(iter(sources + targets), vocab_size=300)
-    model = tiny_model(vocab_size=len(tokenizer), **OURS[kind])
+    model = tiny_model(**special_ids(tokenizer), **OURS[kind])
     marian = Marian(python(), tmp_path / "marian")
     to_marian_cpp(model, tokenizer, marian.folder)
     rows = ["--max-length", 300 if "learned" in kind else 2048]
@@ -169,7 +178,7 @@ def test_marian_takes_text_from_an_exported_model_and_its_decoder_yml(tmp_path: 
     trained.train(*pairs(1500, seed=1), **(JOINT | {"after-batches": 1}))
     tokenizer = load_sentencepiece(trained.folder / "vocab.spm")
     marian = Marian(python(), tmp_path / "marian")
-    model = tiny_model(vocab_size=len(tokenizer))
+    model = tiny_model(**special_ids(tokenizer))
     to_marian_cpp(model, tokenizer, marian.folder)
     source = tmp_path / "in"
     source.write_text("abc de\n")

@@ -77,8 +77,8 @@ def test_what_is_traced_computes_what_the_model_does(key_dim: int | None) -> Non
     logits, present = exporter._Decoder(model)(target_ids[:, :3], states, mask)
     next_logits, target_states = exporter._DecoderWithPast(model)(target_ids[:, 3:], mask, present)
     torch.testing.assert_close(torch.cat((logits, next_logits), dim=1), expected, atol=1e-5, rtol=0)
-    names = exporter._cache_names("present", 2)
-    longer = dict(zip(exporter._cache_names("present", 2, ("decoder",)), target_states, strict=True))
+    names = exporter.cache_names("present", 2)
+    longer = dict(zip(exporter.cache_names("present", 2, ("decoder",)), target_states, strict=True))
     for name, part in zip(names, present, strict=True):
         if "decoder" in name:
             torch.testing.assert_close(longer[name][:, :, :3], part)
