@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # their types; a name that is not here is found all the same
     from .marian_cpp import from_marian_cpp as from_marian_cpp
     from .marian_cpp import to_marian_cpp as to_marian_cpp
     from .onnx import to_onnx as to_onnx
+    from .web import to_web as to_web
 
 
 __getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submod_attrs=converters())

@@ -122,6 +122,7 @@ def to_marian_cpp(
         settings = _decoder_settings(model, vocabularies)
         if layout == NEW:
             settings["max-length"] = len(arrays[position_name("decoder")])
+            settings["mini-batch"] = settings["maxi-batch"] = 1  # Marian 1.12.42 reads padding wrongly in this layout
         (unfinished / "decoder.yml").write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
 
 

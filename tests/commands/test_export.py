@@ -110,4 +110,4 @@ def test_a_missing_package_is_one_line(
 def test_an_unknown_format_names_the_known_ones(source: Path, command: Command, tmp_path: Path) -> None:
     status, _, err = command("export", "tflite", source, tmp_path / "out")
     assert status == 2
-    assert "'tflite' is not one of 'argos', 'ctranslate2', 'marian', 'onnx'" in err
+    assert "'tflite' is not one of 'argos', 'ctranslate2', 'marian', 'onnx', 'web'" in err

@@ -44,6 +44,8 @@ NOT_RUN = {
     "hf-seq2seq serve out/": SERVES,
     "hf-seq2seq serve en-de=out/ zh-en=other/": "serves until Ctrl-C; tests/serving has several models",
     "pip install '.[serve]'": NEEDS_NETWORK,
+    "npm install --ignore-scripts @huggingface/transformers": NEEDS_NETWORK,
+    "hf-seq2seq export web out/ page/ --library node_modules": "needs the former; tests/interop/test_web.py runs it",
     "argospm install package/translate-en_de-1_0.argosmodel": ARGOS,
     'argos-translate --from en --to de "A dog runs."': ARGOS,
     "OMP_NUM_THREADS=1 scripts/reproduce/reproduce.sh --recipe multi30k_small --direction en-de --data raw/"

@@ -10,9 +10,9 @@ from hf_seq2seq.interop.formats import converters, format_function, format_names
 
 def test_the_files_say_what_the_verbs_and_the_room_offer() -> None:
     assert format_names("import_model") == ["fsmt", "marian"]
-    assert format_names("export_model") == ["argos", "ctranslate2", "marian", "onnx"]
+    assert format_names("export_model") == ["argos", "ctranslate2", "marian", "onnx", "web"]
     both = ["fsmt", "marian", "marian_cpp"]
-    out = ["argos", "ctranslate2", "marian", "marian_cpp", "onnx"]
+    out = ["argos", "ctranslate2", "marian", "marian_cpp", "onnx", "web"]
     assert interop.__all__ == [*(f"from_{name}" for name in both), *(f"to_{name}" for name in out)]
 
 

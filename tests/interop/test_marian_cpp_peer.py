@@ -135,7 +135,7 @@ def test_a_model_from_marian_goes_back_with_its_scores(kind: str, is_trained_on:
     back = Marian(python(), tmp_path / "back")
     to_marian_cpp(model, tokenizer, back.folder)
     sources, targets = pairs(100, seed=2)
-    rows = ["--max-length", model.config.max_position_embeddings]
+    rows = ["--max-length", model.config.max_position_embeddings, "--mini-batch", 1]
     assert_same_scores(our_scores(model, tokenizer, sources, targets), back.score(sources, targets, *rows))
 
 
@@ -166,7 +166,7 @@ def test_our_own_models_score_and_translate_in_marian_as_in_ours(
     model = tiny_model(**special_ids(tokenizer), **OURS[kind])
     marian = Marian(python(), tmp_path / "marian")
     to_marian_cpp(model, tokenizer, marian.folder)
-    rows = ["--max-length", 300 if "learned" in kind else 2048]
+    rows = ["--max-length", 300 if "learned" in kind else 2048, "--mini-batch", 1]
     expected = our_scores(model, tokenizer, sources, targets)
     if not is_sentencepiece:
         sources, targets = ([" ".join(tokenizer.tokenize(text)) for text in side] for side in (sources, targets))
