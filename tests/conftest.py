@@ -23,6 +23,14 @@ os.environ["HF_HOME"] = _CACHE.name
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def open_standard_error() -> None:
+    """Keeps absl, which rouge-score imports, from closing pytest's standard error when uvicorn sets up its logging."""
+    from absl import logging as absl_logging
+
+    absl_logging.get_absl_handler().python_handler.stream = sys.__stderr__
+
+
 @pytest.fixture(scope="module", autouse=True)
 def few_objects_to_look_through() -> None:
     """Exempts what imports made from garbage collection: each trainer collects, which takes 0.2 s otherwise."""

@@ -13,6 +13,7 @@ import pytest
 import torch
 from ctranslate2.converters import Converter
 from datasets import Dataset
+from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.ter import TER
 from torch import nn
 from transformers import (
@@ -70,6 +71,13 @@ FUNCTIONS: dict[Any, dict[str, str]] = {
         "save_model": "self, output_dir, _internal_call",
     },
     Converter: {"_load": "self"},
+    Metric: {
+        "_aggregate_and_compute": "self, stats",
+        "_compute_score_from_stats": "self, stats",
+        "_extract_corpus_statistics": "self, hypotheses, references",
+        "_extract_reference_info": "self, refs",
+        "_preprocess_segment": "self, sent",
+    },
     TER: {"_compute_segment_statistics": "self, hypothesis, ref_kwargs"},
     PreTrainedTokenizerBase: {
         "_add_tokens": "self, new_tokens, special_tokens",
@@ -105,6 +113,10 @@ ATTRIBUTES: dict[Any, list[str]] = {
 }
 
 
+# Of Python's own library, in spite of their names.
+DOCUMENTED = ("_asdict", "_exit", "_fields", "_make", "_replace")
+
+
 def names_in(owner: Any) -> set[str]:
     """Returns the names that a class or module has, and those that its file reads or sets on `self` or a model."""
     file = Path(inspect.getfile(owner))
@@ -124,7 +136,10 @@ def test_a_function_has_the_parameters_that_it_is_called_with(owner: Any, name: 
 
 @pytest.mark.parametrize("owner", ATTRIBUTES, ids=lambda owner: owner.__name__)
 def test_attributes_are_still_there(owner: Any) -> None:
-    assert set(ATTRIBUTES[owner]) <= names_in(owner)
+    names = names_in(owner)
+    assert all(
+        name in names or hasattr(owner, name) for name in ATTRIBUTES[owner]
+    )  # torch.ops finds its own when asked
 
 
 def test_the_lists_name_every_private_interface_and_no_other() -> None:
@@ -141,7 +156,7 @@ def test_the_lists_name_every_private_interface_and_no_other() -> None:
 
 
 def is_private(name: str) -> bool:
-    return re.fullmatch(r"_[a-zA-Z]\w*", name) is not None and name not in ("_asdict", "_fields", "_make", "_replace")
+    return re.fullmatch(r"_[a-zA-Z]\w*", name) is not None and name not in DOCUMENTED
 
 
 def own_names(tree: ast.Module) -> Iterator[str]:
@@ -149,7 +164,7 @@ def own_names(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             for member in ast.walk(node):
-                if isinstance(member, ast.FunctionDef):
+                if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef):
                     yield member.name
                 elif isinstance(member, ast.Name | ast.Attribute) and isinstance(member.ctx, ast.Store):
                     yield member.id if isinstance(member, ast.Name) else member.attr

@@ -60,7 +60,7 @@ class OwnMetric(SacrebleuMetric):
         super().__init__()
         self.name, self.function, self.sources = name, function, sources
 
-    def _values(self, hypotheses: Texts, references: Any) -> float | list[float]:
+    def _computed(self, hypotheses: Texts, references: Any) -> float | list[float]:
         lines = [[text for text in line if text is not None] for line in zip(*references, strict=True)]
         numbers = set(map(len, lines))
         self.num_refs = numbers.pop() if len(numbers) == 1 else -1  # which the signature tells
@@ -77,11 +77,11 @@ class OwnMetric(SacrebleuMetric):
 
     def corpus_score(self, hypotheses: Texts, references: Any, n_bootstrap: int = 1) -> Score:
         """Returns the score of all hypotheses."""
-        values = self._values(hypotheses, references)
+        values = self._computed(hypotheses, references)
         return Score(self.name, values if isinstance(values, float) else sum(values) / len(values))
 
     def _extract_corpus_statistics(self, hypotheses: Texts, references: Any) -> list[list[float]]:
-        values = self._values(hypotheses, references)
+        values = self._computed(hypotheses, references)
         if isinstance(values, float):
             raise OneNumberError(f"`{self.name}` must return a number for each hypothesis, but returned one for all.")
         return [[value, 1.0] for value in values]
