@@ -40,6 +40,7 @@ from hf_seq2seq.interop import to_ctranslate2, to_marian
 from hf_seq2seq.loading import load_model, load_tokenizer
 from hf_seq2seq.model import packed_seq2seq_transformer
 from hf_seq2seq.model.packed_seq2seq_transformer import PackedNetwork, SearchCache, pack, packed_network
+from hf_seq2seq.output_limits import end_ids, up_to_end
 from scripts.benchmarks.benchmark_models import OURS, PEER, ModelSizes, make_ours
 from scripts.benchmarks.benchmark_run import tell, write_json
 
@@ -80,15 +81,15 @@ class Bench:
 
     @torch.inference_mode()
     def generate(self, model: Any, size: int, beam_size: int) -> list[list[int]]:
-        """Returns the outputs of a model's `generate()`, with the start token."""
+        """Returns the outputs of a model's `generate()`, up to the end token."""
         inputs = self.inputs(size)
         options: dict[str, Any] = PAPER_SEARCH | {"num_beams": beam_size}
         if beam_size == 1:
             options["length_penalty"] = 1.0
         length = self.length or inputs["input_ids"].shape[1] + 50
         ids = model.generate(**inputs, **options, do_sample=False, max_length=1 + length, forced_eos_token_id=None)
-        rows: list[list[int]] = ids.tolist()
-        return rows
+        ends = end_ids(self.model.generation_config)
+        return [up_to_end(row, ends) for row in ids[:, 1:].tolist()]
 
     def translate(self, translator: Translator, size: int, beam_size: int, **options: Any) -> list[str]:
         """Returns the translations of a translator."""
@@ -168,7 +169,7 @@ def against_others(bench: Bench, repeats: int, threads: int) -> dict[str, Any]:
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as temporary:
         for case, (size, beam_size) in CASES.items():
-            theirs = [row[1:] for row in bench.generate(bench.marian, size, beam_size)]
+            theirs = bench.generate(bench.marian, size, beam_size)
             works: dict[str, Work] = {
                 PEER: lambda: bench.generate(bench.marian, size, beam_size),  # noqa: B023
                 "generate()": lambda: bench.generate(bench.model, size, beam_size),  # noqa: B023
@@ -176,12 +177,11 @@ def against_others(bench: Bench, repeats: int, threads: int) -> dict[str, Any]:
                 **ctranslate2_ways(bench, Path(temporary), size, beam_size),
             }
             ours = {
-                "generate()": [row[1:] for row in bench.generate(bench.model, size, beam_size)],
+                "generate()": bench.generate(bench.model, size, beam_size),
                 "Translator": bench.outputs(size, beam_size),
             }
             equal = {
-                name: sum(row[: len(other)] == other[: len(row)] for row, other in zip(rows, theirs, strict=True))
-                for name, rows in ours.items()
+                name: sum(row == other for row, other in zip(rows, theirs, strict=True)) for name, rows in ours.items()
             }
             steps = max(map(len, theirs))
             found = in_turn(works, repeats, threads, number=3 if size == 1 else 1)
