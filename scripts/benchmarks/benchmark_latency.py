@@ -83,7 +83,8 @@ class Bench:
     def generate(self, model: Any, size: int, beam_size: int) -> list[list[int]]:
         """Returns the outputs of a model's `generate()`, up to the end token."""
         inputs = self.inputs(size)
-        options: dict[str, Any] = PAPER_SEARCH | {"num_beams": beam_size}
+        banned = list(self.translator.settings().banned_ids)  # with the unknown token
+        options: dict[str, Any] = PAPER_SEARCH | {"num_beams": beam_size, "suppress_tokens": banned or None}
         if beam_size == 1:
             options["length_penalty"] = 1.0
         length = self.length or inputs["input_ids"].shape[1] + 50
