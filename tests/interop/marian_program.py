@@ -1,6 +1,5 @@
 """Marian C++ itself, in the environment that `scripts/install_peer.sh pymarian` makes, for peer tests."""
 
-import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,15 +27,13 @@ class Marian:
 
     python: str
     folder: Path
-    is_pre_norm: bool = False
 
-    def run(self, *arguments: object, flavor: str | None = None) -> str:
+    def run(self, *arguments: object) -> str:
         result = subprocess.run(
             [self.python, "-c", _RUN, *map(str, arguments), "--cpu-threads", "1"],
             cwd=self.folder,
             capture_output=True,
             text=True,
-            env=os.environ | ({} if flavor is None else {"TRANSFORMER_FLAVOR": flavor}),
         )
         assert result.returncode == 0, result.stderr[-2000:]
         return result.stdout
@@ -87,10 +84,7 @@ class Marian:
         command = ["decode", "-m", "model.npz", "-v", *self.vocabularies, "-i", source, "-b", beam_size]
         settings = ["--normalize", 1, "--n-best", "--word-scores", "--quiet", "--max-length-factor", 3]
         lists: list[list[Hypothesis]] = [[] for _ in sources]
-        # With pre-norm, the layout `transformer` is translated wrongly by the code that Marian runs by default, which
-        # leaves the keys and values of earlier tokens as they are. This chooses the code of `transformer-new`.
-        flavor = "experimental" if self.is_pre_norm else None
-        for line in self.run(*command, *settings, *options, flavor=flavor).splitlines():
+        for line in self.run(*command, *settings, *options).splitlines():
             number, text, numbers, _, score = line.split(" ||| ")
             lists[int(number)].append(Hypothesis(text, _numbers(numbers.split("=")[1]), float(score)))
         return lists

@@ -94,6 +94,11 @@ def assert_same_scores(actual: list[list[float]], expected: list[list[float]]) -
         np.testing.assert_allclose(row, others, rtol=0, atol=1e-4)
 
 
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two texts are equal, or one is the other's beginning: Marian cuts at three times the source's length."""
+    return one.text == other.text or (len(other.log_probs) > 15 and one.text.startswith(other.text))
+
+
 def assert_same_texts(model: Any, tokenizer: Any, marian: Marian, *options: object, least_equal: int = 95) -> None:
     """Greedy texts are equal; of 100 of beam 4, those that differ score no worse in our model."""
     sources, _ = pairs(100, seed=2)
@@ -101,7 +106,7 @@ def assert_same_texts(model: Any, tokenizer: Any, marian: Marian, *options: obje
         theirs = [found[0] for found in marian.translate(sources, beam_size, *options)]
         translator = Translator(model, tokenizer)
         ours = [found[0] for found in translator.hypotheses(sources, beam_size=beam_size, length_penalty=1.0)]
-        differing = [number for number in range(100) if ours[number].text != theirs[number].text]
+        differing = [number for number in range(100) if not is_same(ours[number], theirs[number])]
         print(f"beam {beam_size}: {100 - len(differing)} of 100 equal")  # pytest -s shows it
         assert len(differing) <= (0 if beam_size == 1 else 100 - least_equal)
         for number in differing:
@@ -112,12 +117,18 @@ def assert_same_texts(model: Any, tokenizer: Any, marian: Marian, *options: obje
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_imported_model_scores_and_translates_as_in_marian(kind: str, tmp_path: Path) -> None:
-    marian, options = Marian(python(), tmp_path / "marian", kind == "pre-norm"), KINDS[kind]
-    marian.train(*pairs(3000, seed=1), **(options | {"after-batches": 1000}))
+    marian, options = Marian(python(), tmp_path / "marian"), KINDS[kind]
+    marian.train(*pairs(3000, seed=1), **(options | {"after-batches": 2000 if "words" in kind else 1000}))
     model, tokenizer = import_folder(marian.folder)
     sources, targets = pairs(100, seed=2)
     assert_same_scores(our_scores(model, tokenizer, sources, targets), marian.score(sources, targets, *limit(options)))
-    assert_same_texts(model, tokenizer, marian, *limit(options))
+    arguments = limit(options)
+    if kind == "pre-norm":
+        # Marian translates its own file wrongly: it does not normalise the keys and values of earlier tokens, which it
+        # does when it trains and scores. So it gets the model in its new layout.
+        marian, arguments = Marian(python(), tmp_path / "new"), ["--max-length", 1024, "--mini-batch", 1]
+        to_marian_cpp(model, tokenizer, marian.folder)
+    assert_same_texts(model, tokenizer, marian, *arguments)
 
 
 @pytest.mark.parametrize("kind", KINDS)
