@@ -73,7 +73,9 @@ Models = dict[str, Any]
 def random_model(tokenizer: PreTrainedTokenizerFast, sources: Sequence[Ids]) -> Any:
     """Returns a model with random weights whose outputs for `sources` are about as long as these, on average."""
     torch.manual_seed(0)
-    model: Any = make_ours(replace(SIZES, vocab_size=max(SIZES.vocab_size, len(tokenizer))), lm_head_bias=True).eval()
+    sizes = replace(SIZES, vocab_size=max(SIZES.vocab_size, len(tokenizer)))
+    # From smaller weights a model repeats one token, for ever or not at all.
+    model: Any = make_ours(sizes, lm_head_bias=True, init_std=sizes.d_model**-0.5).eval()
     inputs = pad(tokenizer, sources[:FILE_BATCH], "cpu")
     wanted = inputs["attention_mask"].sum() / len(inputs["attention_mask"])
     low, high = 0.0, 20.0
