@@ -127,6 +127,7 @@ def test_an_imported_model_scores_and_translates_as_in_marian(kind: str, tmp_pat
         # Marian translates its own file wrongly: it does not normalise the keys and values of earlier tokens, which it
         # does when it trains and scores. So it gets the model in its new layout.
         marian, arguments = Marian(python(), tmp_path / "new"), ["--max-length", 1024, "--mini-batch", 1]
+        assert tokenizer is not None
         to_marian_cpp(model, tokenizer, marian.folder)
     assert_same_texts(model, tokenizer, marian, *arguments)
 
