@@ -32,7 +32,9 @@ def run(code: str) -> None:
     "imports",
     [
         pytest.param("import hf_seq2seq, transformers", marks=pytest.mark.slow),  # as nearly all tests do
-        "import transformers; from transformers import AutoModel; import hf_seq2seq",
+        pytest.param(
+            "import transformers; from transformers import AutoModel; import hf_seq2seq", marks=pytest.mark.slow
+        ),
         "import hf_seq2seq.model.configuration_seq2seq_transformer, transformers",
     ],
 )

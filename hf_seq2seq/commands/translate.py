@@ -203,7 +203,7 @@ def translate(
     on several devices by torchrun or `accelerate launch`, the processes share the lines of a file.
 
     From a file into a file, the translations are in OUTPUT.unfinished until all are there. Where that was killed, the
-    same command goes on.
+    same command goes on (long_job.py).
     """
     from hf_seq2seq.data.lines import check_file
 

@@ -1,7 +1,8 @@
 """The table of metrics, and `score`, which computes them.
 
-A new metric is a new row: `train`, `evaluate`, early stopping, model cards and `push` read it there. Only
-inspection/training_curves.py names metrics itself: the ones that it does not draw.
+A new metric is a new row: `train`, `evaluate`, early stopping, model cards and `push` read it there. Then run
+scripts/write_train_options.py, which writes the help of `--metrics`, and add a line to docs/evaluating.md. Two files
+name metrics: inspection/training_curves.py those that it does not draw, training/arguments.py that of early stopping.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

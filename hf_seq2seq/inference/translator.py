@@ -110,8 +110,8 @@ class Translator:
             revision: Branch, tag or commit of a repository; by default "main".
 
         Raises:
-            OSError: If the folder or repository does not exist or holds no model, **or**
-            ValueError: If its files cannot be read, or there is no such device or backend, **or** if several models
+            OSError: If the folder or repository does not exist or holds no model.
+            ValueError: If its files cannot be read, or there is no such device or backend, or if several models
                 have different vocabularies, a `revision` or the backend ctranslate2.
             ImportError: If the backend is not installed.
         """

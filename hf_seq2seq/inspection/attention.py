@@ -88,6 +88,8 @@ class AttentionMaps:
 class SoftAlignment:
     """How much each token of a translation attended to each token of the source.
 
+    It is the mean of the heads of the decoder's last layer but one, or of its only layer.
+
     Attributes:
         translation: The translation.
         source_tokens: The S tokens of the source.

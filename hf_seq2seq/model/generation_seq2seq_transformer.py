@@ -2,7 +2,8 @@
 """What `generate()` does otherwise than for other models of transformers: its defaults, and a leaner beam search.
 
 Beams share the encoder's output of their source, and a sentence whose result is settled is not computed any further.
-The results are those of transformers' own search. This file travels with published checkpoints.
+On a CPU in float32, all steps but the first are computed from packed weights. The results are those of transformers'
+own search. This file travels with published checkpoints.
 
 Shapes: a search has one row for each beam of each sentence, those of one sentence being neighbours.
 """
@@ -73,7 +74,7 @@ class Seq2SeqTransformerGenerationConfig(GenerationConfig):
         return {name: value for name, value in defaults.items() if name not in PAPER_SEARCH}
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the settings without a mark beside which transformers reads none of others, as `gnmt_penalty`."""
+        """Leaves `_from_model_config` out: beside it transformers drops what it does not know, such as `gnmt_penalty`."""
         return {name: value for name, value in super().to_dict().items() if name != "_from_model_config"}
 
 

@@ -186,8 +186,8 @@ class Seq2SeqTransformerAttention(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attends from `hidden_states` to themselves, or to `key_value_states` (cross-attention).
 
-        Where the latter are fewer, by a factor of k, each belongs to k rows of the former in turn, as to the beams of
-        a search, which then read its keys and values once: as one row of k T queries.
+        In a beam search k rows, its beams, share one source: `key_value_states` then has B / k rows, and row i serves
+        the rows i k to i k + k - 1 of `hidden_states`. Their queries are one row of k T, so that it is read once.
 
         Args:
             hidden_states: Shape (B, T, D).

@@ -56,7 +56,13 @@ def take(loader: StreamLoader, number: int) -> list[list[str]]:
 
 @pytest.mark.parametrize(
     ("kind", "num_ranks", "num_workers"),
-    [("text", 1, 0), ("weights", 1, 0), ("weights", 2, 1), ("text", 2, 2), ("Parquet", 1, 3)],
+    [
+        ("text", 1, 0),
+        ("weights", 1, 0),
+        ("weights", 2, 1),
+        pytest.param("text", 2, 2, marks=pytest.mark.slow),
+        pytest.param("Parquet", 1, 3, marks=pytest.mark.slow),
+    ],
 )
 def test_a_loader_goes_on_with_the_batches_that_would_have_come(
     kind: str, num_ranks: int, num_workers: int, files: Path

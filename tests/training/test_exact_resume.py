@@ -111,6 +111,7 @@ def test_a_run_of_random_batches_goes_on_with_the_same_ones(settings: Settings, 
         assert_same(run(by_pairs, out), straight)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"corpus_weights": [1, 2]}, {"dataloader_num_workers": 2}], ids=str)
 def test_a_streamed_run_goes_on_with_the_batches_that_would_have_come(
     options: Settings, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

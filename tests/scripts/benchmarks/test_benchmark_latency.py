@@ -37,6 +37,7 @@ def test_all_parts_are_measured_and_printed_and_written(tmp_path: Path, capsys: 
     assert all(f"| {part} |" in printed for part in results["trials"])
 
 
+@pytest.mark.slow
 def test_a_trained_model_is_measured_on_a_text(
     tmp_path: Path, letter_tokenizer: PreTrainedTokenizerFast, capsys: pytest.CaptureFixture[str]
 ) -> None:
