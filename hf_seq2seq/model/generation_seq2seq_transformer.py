@@ -74,7 +74,7 @@ class Seq2SeqTransformerGenerationConfig(GenerationConfig):
         return {name: value for name, value in defaults.items() if name not in PAPER_SEARCH}
 
     def to_dict(self) -> dict[str, Any]:
-        """Leaves `_from_model_config` out: beside it transformers drops settings that it does not know, as gnmt_penalty."""
+        """Leaves `_from_model_config` out: beside it transformers drops settings that it does not know."""
         return {name: value for name, value in super().to_dict().items() if name != "_from_model_config"}
 
 
