@@ -29,7 +29,11 @@ _MODEL_FILES = (
     *("config.json", "generation_config.json", "*token*.json", "*vocab*", "merges.txt", "*.spm", "*.model"),
     *("*.safetensors", "*.bin"),
 )
-_MODEL_CONTENT, _INPUT_CONTENT = "the model", "the content of `--input`"
+_MODEL_CONTENT, _INPUT_CONTENT, _MODELS = "the model", "the content of `--input`", "--ensemble"
+_CONTENTS = {
+    **{name: name.capitalize() for name in (_MODEL_CONTENT, _INPUT_CONTENT)},
+    **{name: f"The content of `{name}`" for name in (_MODELS, "--terms", "--bad-words")},
+}
 
 
 @dataclass
@@ -154,10 +158,13 @@ def _compare(before: dict[str, Any], job: LongJob, way_out: str) -> None:
     for name in [*now, *(before.keys() - now.keys())]:
         if before.get(name) == now.get(name):
             continue
-        if name in (_MODEL_CONTENT, _INPUT_CONTENT):
+        if name in _CONTENTS and before.get(name) and now.get(name):
             raise ValueError(
-                f"{name.capitalize()} must be what `{job.file}` was begun with, but is another instead. {way_out}"
+                f"{_CONTENTS[name]} must be what `{job.file}` was begun with, but is another instead. {way_out}"
             )
+        if name in _CONTENTS:
+            rule = "be given, as it was when" if before.get(name) else "be left out, as it was when"
+            raise ValueError(f"`{name}` must {rule} `{job.file}` was begun. {way_out}")
         raise ValueError(
             f"`{name}` must be {before.get(name)!r}, with which `{job.file}` was begun, but is {now.get(name)!r} "
             f"instead. {way_out}"
@@ -185,8 +192,9 @@ def facts_of_job(context: typer.Context, input_file: Path | None, output_file: P
     model = options.pop("model")
     if not Path(model).is_dir():
         model = commit_of(model, context.params["revision"])
-    facts = {name: _fact(value) for name, value in options.items() if name not in ("--input", "--output")}
-    return {_MODEL_CONTENT: _fact(model), _INPUT_CONTENT: content_digest(input_file), **facts}
+    facts = {name: _fact(value) for name, value in options.items() if name not in ("--input", "--output", _MODELS)}
+    facts[_MODELS] = [_model_fact(one) for one in options[_MODELS] or ()]
+    return {_MODEL_CONTENT: _model_fact(model), _INPUT_CONTENT: content_digest(input_file), **facts}
 
 
 def commit_of(model: str, revision: str | None) -> str:
@@ -198,16 +206,21 @@ def commit_of(model: str, revision: str | None) -> str:
 
 
 def _fact(value: Any) -> Any:
-    """Returns the value of an option as JSON has it: a checksum for a file or for the folder of a model."""
+    """Returns the value of an option as JSON has it: a checksum for a file."""
     from hf_seq2seq.data.lines import content_digest
 
     if isinstance(value, Enum):
         return value.value
-    if isinstance(value, list | tuple):
-        return [_fact(one) for one in value]
     if isinstance(value, Path) and value.is_file():
         return content_digest(value)
-    if isinstance(value, str) and Path(value).is_dir():
-        files = sorted({file for pattern in _MODEL_FILES for file in Path(value).glob(pattern)})
-        return {file.name: content_digest(file) for file in files if file.is_file()}
     return value if value is None or isinstance(value, bool | int | float) else str(value)
+
+
+def _model_fact(model: str) -> Any:
+    """Returns checksums of the files of a model's folder, or else its name."""
+    from hf_seq2seq.data.lines import content_digest
+
+    if not Path(model).is_dir():
+        return model
+    files = sorted({file for pattern in _MODEL_FILES for file in Path(model).glob(pattern)})
+    return {file.name: content_digest(file) for file in files if file.is_file()}

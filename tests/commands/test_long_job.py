@@ -176,6 +176,49 @@ def test_what_differs_is_named_with_the_way_to_begin_anew(
     assert command(*arguments, "--output", output, "--beam-size", 2)[0] == 0
 
 
+def test_other_words_are_told_without_their_checksum(
+    model_folder: Path, source: Path, tmp_path: Path, command: Command, kill_after: Callable[[int], Any]
+) -> None:
+    output, words = tmp_path / "new.de", tmp_path / "words.txt"
+    words.write_text("xyz\n", encoding="utf-8")
+    arguments = ("translate", model_folder, "--input", source, "--output", output, *OPTIONS)
+    with kill_after(2):
+        command(*arguments, "--bad-words", words)
+    way_out = f"Give the same command to go on with it. To begin anew, delete `{output}.unfinished`.\n"
+    assert command(*arguments)[2] == (
+        f"Error: `--bad-words` must be given, as it was when `{output}.unfinished` was begun. {way_out}"
+    )
+    assert command(*arguments, "--bad-words", words, "--ensemble", model_folder)[2] == (
+        f"Error: `--ensemble` must be left out, as it was when `{output}.unfinished` was begun. {way_out}"
+    )
+    words.write_text("zyx\n", encoding="utf-8")
+    assert command(*arguments, "--bad-words", words)[2] == (
+        f"Error: The content of `--bad-words` must be what `{output}.unfinished` was begun with, but is another "
+        f"instead. {way_out}"
+    )
+
+
+def test_an_option_that_names_a_folder_by_chance_is_a_text(
+    model_folder: Path,
+    source: Path,
+    tmp_path: Path,
+    command: Command,
+    kill_after: Callable[[int], Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in "ab":
+        Path(name).mkdir()
+    arguments = ("translate", model_folder, "--input", source, "--output", "new.de", *OPTIONS)
+    with kill_after(2):
+        command(*arguments, "--prefix", "a")
+    status, _, err = command(*arguments, "--prefix", "b")
+    assert (status, err.split(",")[0]) == (1, "Error: `--prefix` must be 'a'")
+    Path("new.de.unfinished").unlink()
+    too_long_for_a_name = command(*arguments, "--prefix", "a" * 300)[2]
+    assert "Errno" not in too_long_for_a_name
+
+
 def test_a_model_and_an_input_that_were_moved_are_the_same(
     model_folder: Path, source: Path, tmp_path: Path, command: Command, kill_after: Callable[[int], Any]
 ) -> None:
