@@ -1,5 +1,6 @@
 """Models of Marian C++ become ours and go back: the log-probabilities of its network, or a refusal by name."""
 
+import copy
 import json
 import logging
 from collections.abc import Callable
@@ -341,9 +342,10 @@ def test_all_that_marian_cannot_represent_is_named_at_once(
 ) -> None:
     model = tiny_model(activation_function="tanh", decoder_attention_heads=4, key_dim=9)
     model.config.decoder_start_token_id = None
-    letter_tokenizer.unk_token = "a"
+    tokenizer = copy.deepcopy(letter_tokenizer)
+    tokenizer.unk_token = "a"
     with pytest.raises(ValueError, match=r"must be one that Marian C\+\+ can represent, but: ") as caught:
-        to_marian_cpp(model, letter_tokenizer, tmp_path / "out")
+        to_marian_cpp(model, tokenizer, tmp_path / "out")
     for problem in (
         "`activation_function` is 'tanh', none of relu, silu and gelu",
         "encoder and decoder have 2 and 4 heads, not as many",
