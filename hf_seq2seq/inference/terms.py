@@ -1,9 +1,9 @@
 """Words that must or must not appear in translations: a glossary, and banned words."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from transformers import LogitsProcessor
@@ -20,6 +20,7 @@ _UNSPACED = "\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U00
 _UNSPACED += "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
 _BEFORE_UNSPACED = re.compile(f"[{_UNSPACED}]")
 _IN_WORD = re.compile(rf"[^\W{_UNSPACED}]")  # a character that makes one word with such a one beside it
+_Words = TypeVar("_Words", dict[str, str], list[str])
 _UNREADABLE = "\ufffd"  # in place of the bytes of a part of a character
 
 
@@ -27,7 +28,7 @@ def read_terms(file: Path) -> dict[str, str]:
     """Returns the terms of a file: on each line a term of the source, a tab, and what it must become.
 
     Raises:
-        ValueError: If a line is something else, or gives a term of the source a second translation.
+        ValueError: If a line is something else, or gives a term of the source a second translation, or all are blank.
     """
     terms: dict[str, str] = {}
     for number, line in enumerate(read_lines(file), start=1):
@@ -43,12 +44,23 @@ def read_terms(file: Path) -> dict[str, str]:
                 f"Line {number} of `{file}` must translate {source!r} as an earlier line does ({terms[source]!r}), "
                 f"but has {targets[0]!r} instead."
             )
-    return terms
+    return _not_empty(terms, file)
 
 
 def read_words(file: Path) -> list[str]:
-    """Returns the words of a file, one a line."""
-    return [line.strip() for line in read_lines(file) if not is_blank(line)]
+    """Returns the words of a file, one a line.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    words = [line.strip() for line in read_lines(file) if not is_blank(line)]
+    return _not_empty(words, file)
+
+
+def _not_empty(words: _Words, file: Path) -> _Words:
+    if not words:
+        raise ValueError(f"`{file}` must hold at least one word, but all its lines are blank. Leave the option out.")
+    return words
 
 
 def token_texts(tokenizer: Any) -> dict[int, bytes]:
@@ -199,6 +211,16 @@ class BannedWords(LogitsProcessor):  # type: ignore[misc, unused-ignore]
 
     def __repr__(self) -> str:
         return f"{len(self._words)} words"
+
+    def check_terms(self, translations: Iterable[str]) -> None:
+        """Raises ValueError if the translation of a term has a banned word."""
+        for text in translations:
+            for word in self._words:
+                if re.search(_as_words(word), text):
+                    raise ValueError(
+                        f"`bad_words` must not be in the translation of a term, but {word!r} is in {text!r}. "
+                        "Leave one of them out."
+                    )
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Returns the scores of the next tokens, with minus infinity for those that are banned, shape (rows, V)."""

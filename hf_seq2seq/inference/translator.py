@@ -287,6 +287,7 @@ class Translator:
             given["terms"] = Glossary(terms, self.tokenizer, self._token_texts)
         if bad_words := given.pop("bad_words", None):
             given["bad_words"] = BannedWords(bad_words, self._token_texts)
+            given["bad_words"].check_terms((terms or {}).values())
         settings = DecodingSettings.resolve(
             given,
             self._searcher.generation_config,

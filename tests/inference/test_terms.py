@@ -11,7 +11,7 @@ from reference.tiny_models import tiny_model
 from transformers import PreTrainedTokenizerFast
 
 from hf_seq2seq import Translator, output_limits, train_tokenizer
-from hf_seq2seq.inference.terms import BannedWords, Glossary, read_terms, token_texts
+from hf_seq2seq.inference.terms import BannedWords, Glossary, read_terms, read_words, token_texts
 from hf_seq2seq.interop import to_ctranslate2
 
 
@@ -146,6 +146,10 @@ def test_a_word_is_banned_in_whatever_pieces_it_is_written() -> None:
         ({"terms": {"a": "b 1"}}, "`terms` must have translations that the model can write, .* know all of 'b 1'"),
         ({"terms": {"a": "b"}, "do_sample": True}, "`terms` must be left out with `do_sample`, but are 1 terms"),
         (
+            {"terms": {"a": "b c"}, "bad_words": ["d", "c"]},
+            "must not be in the translation of a term, but 'c' is in 'b c'",
+        ),
+        (
             {"terms": {"a": "b c d e f g"}},
             r"`terms` must have translations that fit in the longest output of a text \(5 tokens\), but those of line "
             "1 have 6 tokens",
@@ -176,6 +180,7 @@ def test_ctranslate2_names_the_backend_that_has_them(
         ("a\tb\na b\n", r"Line 2 of `.*` must be a term, a tab and its translation, but is 'a b' instead"),
         ("a\tb\tc\n", "Line 1 of `.*` must be a term, a tab and its translation"),
         ("a\t \n", "Line 1 of `.*` must be a term, a tab and its translation"),
+        (" \n\n", "`.*` must hold at least one word, but all its lines are blank"),
         ("a\tb\n\na\tc\n", r"Line 3 of `.*` must translate 'a' as an earlier line does \('b'\), but has 'c' instead"),
     ],
 )
@@ -183,3 +188,9 @@ def test_a_line_that_is_no_term_is_named(content: str, message: str, tmp_path: P
     (tmp_path / "terms.tsv").write_text(content, encoding="utf-8")
     with pytest.raises(ValueError, match=message):
         read_terms(tmp_path / "terms.tsv")
+
+
+def test_a_file_of_blank_lines_bans_nothing_and_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("\n \n", encoding="utf-8")
+    with pytest.raises(ValueError, match="must hold at least one word, but all its lines are blank"):
+        read_words(tmp_path / "words.txt")
