@@ -192,7 +192,9 @@ def _bearer(headers: Headers) -> str | None:
 
 def _explain(error: ValidationError) -> str:
     """Returns the first thing that is wrong with a request, in one sentence."""
-    found = error.errors(include_url=False)[0]
+    found, *others = error.errors(include_url=False)
+    if isinstance(found["input"], list) and others and others[0]["loc"][0] == found["loc"][0]:
+        found = others[0]  # where a text or a list of them may stand, what is wrong with the list
     name = ".".join(str(part) for part in found["loc"] if "[" not in str(part) and part != "constrained-str")
     if found["type"] == "missing":
         return f"`{name}` is missing."

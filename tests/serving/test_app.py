@@ -142,6 +142,7 @@ def test_a_first_answer_comes_while_a_later_text_waits(translator: Translator) -
         ({"q": "a", "alternatives": 16}, "`alternatives`: Input should be less than 16, but is 16 instead."),
         ({"q": 3}, "`q"),
         ({"source": "en"}, "`q` is missing."),
+        ({"q": ["a", 5]}, "`q.1`: Input should be a valid string, but is 5 instead."),
         ({"q": "a \ud800"}, "`q`"),
         ({"inputs": "a", "parameters": {"max_length": 3}}, "`parameters.max_length`: Extra inputs are not permitted"),
         (
