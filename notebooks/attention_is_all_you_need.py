@@ -139,7 +139,7 @@ options = {
     "dropout": 0.0,
     "vocab_size": 800,
     "tokens_per_batch": 600,
-    "learning_rate": 4e-3,
+    "learning_rate": 2e-3,
     "lr_scheduler_type": "linear",
     "num_train_epochs": 10,
     "logging_steps": 0.02,
