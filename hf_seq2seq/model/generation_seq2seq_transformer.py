@@ -194,7 +194,7 @@ class Seq2SeqTransformerGenerationMixin(GenerationMixin):
         arguments: Any = (input_ids, logits_processor, stopping_criteria, settings)
         reason = self._why_no_row_may_leave(generation_config, model_kwargs)
         if reason is not None:
-            logger.warning_once(f"Beam search computes all sentences of a batch until the last one is done: {reason}.")
+            logger.info_once(f"Beam search computes all sentences of a batch until the last one is done: {reason}.")
             stock: Any = super()
             return stock._beam_search(*arguments, **model_kwargs)
         network = self._network_for(input_ids, generation_config, model_kwargs)

@@ -148,7 +148,8 @@ def test_why_all_rows_are_computed_is_told_once(
     options: dict[str, Any], reason: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("hf_seq2seq"), "propagate", True)
-    logging.Logger.warning_once.cache_clear()  # type: ignore[attr-defined]
+    logging.Logger.info_once.cache_clear()  # type: ignore[attr-defined]
+    caplog.set_level(logging.INFO, logger="hf_seq2seq")
     model = ending_model()
     if not options:
         model.lm_head.register_forward_pre_hook(lambda module, args, kwargs: None, with_kwargs=True)
