@@ -55,11 +55,11 @@ def _can_be_packed(model: Any, modules: Sequence[nn.Module]) -> bool:
     return (
         kind.__name__ == "Seq2SeqTransformerForConditionalGeneration"
         and model.config._attn_implementation in ("sdpa", "eager")
-        and all(_is_plain(module, kind.__module__) for module in modules)
+        and all(_is_plain_part(module, kind.__module__) for module in modules)
     )
 
 
-def _is_plain(module: nn.Module, own_file: str) -> bool:
+def _is_plain_part(module: nn.Module, own_file: str) -> bool:
     """Returns whether a part is one of torch or of the modeling file, without hooks, on a CPU in float32."""
     home = type(module).__module__
     is_known = home == own_file or home.startswith(("torch.nn.modules.", "transformers.activations"))
