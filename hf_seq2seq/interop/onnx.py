@@ -128,6 +128,19 @@ class _Decoder(nn.Module):
         return outputs.logits, [states for layer in layers for states in (layer.keys, layer.values)]
 
 
+def cache_of_past(past_key_values: list[Tensor]) -> EncoderDecoderCache:
+    """Returns a cache of the keys and values of all layers: the target's and the source's, two tensors each."""
+    target, source = DynamicCache(), DynamicCache()
+    num_layers = len(past_key_values) // 4
+    for index in range(num_layers):
+        target_keys, target_values, source_keys, source_values = past_key_values[4 * index : 4 * index + 4]
+        target.update(target_keys, target_values, index)
+        source.update(source_keys, source_values, index)
+    cache = EncoderDecoderCache(target, source)
+    cache.is_updated = dict.fromkeys(range(num_layers), True)
+    return cache
+
+
 class _DecoderWithPast(nn.Module):
     """The decoder with past tokens, as decoder_with_past_model.onnx runs it."""
 
@@ -139,13 +152,7 @@ class _DecoderWithPast(nn.Module):
         self, input_ids: Tensor, encoder_attention_mask: Tensor, past_key_values: list[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
         """Returns the logits, and the target's keys and values of all layers."""
-        target, source = DynamicCache(), DynamicCache()
-        for index in range(self.model.config.decoder_layers):
-            target_keys, target_values, source_keys, source_values = past_key_values[4 * index : 4 * index + 4]
-            target.update(target_keys, target_values, index)
-            source.update(source_keys, source_values, index)
-        cache = EncoderDecoderCache(target, source)
-        cache.is_updated = dict.fromkeys(range(self.model.config.decoder_layers), True)
+        cache = cache_of_past(past_key_values)
         past_length = past_key_values[0].shape[2]
         outputs = self.model(
             decoder_input_ids=input_ids,
@@ -157,7 +164,7 @@ class _DecoderWithPast(nn.Module):
             cache=cache,
             use_cache=True,
         )
-        layers: list[Any] = target.layers
+        layers: list[Any] = cache.self_attention_cache.layers
         return outputs.logits, [states for layer in layers for states in (layer.keys, layer.values)]
 
 

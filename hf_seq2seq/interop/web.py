@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache, EncoderDecoderCache, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from hf_seq2seq.atomic_writing import PathLike, new_folder
 from hf_seq2seq.model.generation_seq2seq_transformer import PAPER_SEARCH
@@ -27,7 +27,7 @@ from hf_seq2seq.output_limits import EXTRA_TOKENS, banned_ids, end_ids
 from hf_seq2seq.token_lookup import unknown_id, vocabulary
 
 from .checks import check_model
-from .onnx import AXES, cache_names, export_graph, quiet
+from .onnx import AXES, cache_names, cache_of_past, export_graph, quiet
 
 
 _PAGE = Path(__file__).with_name("web_page")
@@ -131,13 +131,7 @@ class _Decoder(nn.Module):
         self, input_ids: Tensor, encoder_attention_mask: Tensor, past_key_values: list[Tensor]
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Returns log-probabilities (B, T, V), attention to the source (B, T, S), and the target's keys and values."""
-        target, source = DynamicCache(), DynamicCache()
-        for index in range(self.model.config.decoder_layers):
-            target_keys, target_values, source_keys, source_values = past_key_values[4 * index : 4 * index + 4]
-            target.update(target_keys, target_values, index)
-            source.update(source_keys, source_values, index)
-        cache = EncoderDecoderCache(target, source)
-        cache.is_updated = dict.fromkeys(range(self.model.config.decoder_layers), True)
+        cache = cache_of_past(past_key_values)
         outputs = self.model(
             decoder_input_ids=input_ids,
             decoder_attention_mask=input_ids.new_ones(
@@ -151,7 +145,7 @@ class _Decoder(nn.Module):
             output_attentions=True,
         )
         attention = torch.stack(outputs.cross_attentions).mean((0, 2))  # of all layers and heads
-        layers: list[Any] = target.layers
+        layers: list[Any] = cache.self_attention_cache.layers
         present = [states for layer in layers for states in (layer.keys, layer.values)]
         return outputs.logits.log_softmax(-1), attention, present
 
